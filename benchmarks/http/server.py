@@ -15,6 +15,7 @@ from gantline import Gantline
 from gantline.api.application import Api, Resource
 from gantline.api.call import Call
 from gantline.api.operation import Operation
+from gantline.api.rate_limits import RateLimits
 from gantline.api.requests import JobToSubmit
 from gantline.api.server import ApiServer
 from gantline.api.settings import ApiSettings
@@ -89,7 +90,8 @@ async def serve(store: str, cache_seconds: float) -> None:
     async with jobs:
         keys = ApiKeys(jobs.store, Peppers.random(), clock=jobs.clock)
         issued = await keys.create(KeyGrant(name="bench"))
-        settings = ApiSettings(cache_seconds=cache_seconds)
+        unlimited = RateLimits(per_key_here=None, per_tenant_here=None)
+        settings = ApiSettings(cache_seconds=cache_seconds, rate_limits=unlimited)
         api = jobs.api(authenticator=ApiKeyAuthenticator(keys), settings=settings)
         server = ApiServer(WithConstant(api), host="127.0.0.1", port=0)
         serving = asyncio.create_task(server.serve())

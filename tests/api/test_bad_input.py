@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from gantline import Gantline
 from gantline.api import ApiSettings
 from gantline.api.application import Api
+from gantline.api.shares import Share
 from gantline.contract.errors import StoreUnavailable
 from tests.api.application import ByName
 from tests.api.conftest import Asker, asker_of, check_answer
@@ -426,7 +427,7 @@ async def test_more_requests_than_can_be_served_at_once_are_503(
         accepted.set()
 
     jobs.after_submit = tell
-    settings = ApiSettings(most_at_once=1)
+    settings = ApiSettings(requests=Share(of_principal=2, of_tenant=2, in_process=1))
     async with asker_of(mounted(jobs, settings)) as ask:
         waiting = asyncio.create_task(
             ask("alice", "POST", "/api/jobs", MAIL, headers={"prefer": "wait=30"})

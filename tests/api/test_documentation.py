@@ -45,5 +45,20 @@ def test_the_limits_are_those_of_the_settings() -> None:
     settings = ApiSettings()
     assert f"{settings.max_body_bytes // 2**20} MiB a body" in limits
     assert f"{settings.request_timeout_seconds:g} s a request" in limits
-    assert f"{settings.most_at_once} requests at once" in limits
-    assert f"{settings.most_waiting} of them waiting" in limits
+    assert f"nothing comes for {settings.body_stall_seconds:g} s" in limits
+    assert f"longer than {settings.body_seconds:g} s, is given up" in limits
+    assert f"{settings.turns} requests of a tenant" in limits
+    assert f"32 KiB) {settings.long_turns} (" in limits
+    assert f"longer than {1000 * settings.slow_code_seconds:g} ms" in limits
+    assert f"after {settings.code_timeout_seconds:g} s (`code" in limits
+    for name, share in (
+        ("requests", settings.requests),
+        ("bodies", settings.bodies),
+        ("waits", settings.waits),
+        ("streams.open", settings.streams.open),
+    ):
+        numbers = f"{share.of_principal} | {share.of_tenant} | {share.in_process}"
+        assert f"(`{name}`) | {numbers} |" in limits
+    here = settings.rate_limits.per_key_here
+    assert here is not None
+    assert f"{here.per_second:g}\nrequests a second of a key, {here.burst} at once" in limits

@@ -73,13 +73,39 @@ class Watched:
 # -- through the API ------------------------------------------------------------------------------
 
 
-async def test_without_limits_nothing_is_said_and_nothing_stored(
+async def test_the_limits_of_a_process_are_there_by_default_and_ask_no_store(
     ask: Asker, jobs: Gantline
 ) -> None:
     response = await ask("operator", *STATS)
     assert response.status_code == 200
     assert not [name for name in response.headers if name.startswith("ratelimit")]
     assert await jobs.store.read_records(NAMESPACE) == []
+    defaults = RateLimits()
+    assert defaults.per_key_here is not None
+    assert defaults.per_tenant_here is not None
+    assert defaults.per_tenant_here.burst > defaults.per_key_here.burst >= 1000
+
+
+async def test_the_limits_of_a_process_hold_per_key_and_per_tenant(
+    jobs: Gantline, clock: FakeClock
+) -> None:
+    limits = {"per_key_here": RateLimit(1.0, 2), "per_tenant_here": RateLimit(1.0, 3)}
+    async with limited(jobs, **limits) as ask:
+        assert await statuses(ask, "operator", 3) == [200, 200, 429]
+        assert await statuses(ask, "admin", 2) == [200, 429], "their tenant had one left"
+        assert await statuses(ask, "eve", 2) == [200, 200], "another tenant has its own"
+        denied = await ask("operator", *STATS)
+        assert (denied.json()["errorCode"], quota(denied)) == ("RATE_LIMITED", (2, 0, 2))
+        clock.advance(1)
+        assert await statuses(ask, "admin", 2) == [200, 429]
+    assert await jobs.store.read_records(NAMESPACE) == []
+
+
+async def test_a_limit_that_is_named_is_in_place_of_that_of_a_process(jobs: Gantline) -> None:
+    async with limited(jobs, per_key=FIVE, per_key_here=RateLimit(1.0, 1)) as ask:
+        assert await statuses(ask, "operator", 6) == [200] * 5 + [429]
+    async with limited(jobs, per_key_here=None, per_tenant_here=None) as ask:
+        assert set(await statuses(ask, "operator", 50)) == {200}
 
 
 async def test_who_asks_too_often_is_told_when_to_come_again(

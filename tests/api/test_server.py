@@ -9,7 +9,8 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from gantline.api.server import ApiServer, ImpatientProtocol
+from gantline.api import ApiSettings
+from gantline.api.server import ApiServer, ImpatientProtocol, Peers
 from tests.api.application import AuditKept, ByName, make_jobs
 from tests.api.serving import served
 from tests.api.test_submit import DOCUMENT
@@ -176,3 +177,79 @@ async def test_a_client_that_hangs_up_while_it_waits_harms_nobody(url: str) -> N
             await client.post("/api/jobs", json=body, headers={"prefer": "wait=30"}, timeout=0.3)
         assert (await client.get("/api/jobs")).status_code == 200
     await asyncio.sleep(0)
+
+
+# -- peers ----------------------------------------------------------------------------------------
+
+
+def test_one_peer_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantline.api.server._MOST_OF_PEER", 2)
+    peers = Peers()
+    assert [peers.connect("10.0.0.1") for _ in range(3)] == [True, True, False]
+    assert peers.connect("10.0.0.2")
+    for peer in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        peers.disconnect(peer)
+    assert peers._connections == {}
+
+
+def test_a_connection_too_many_of_a_peer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantline.api.server._MOST_OF_PEER", 1)
+    with (
+        served(make_jobs("memory://").api(authenticator=ByName())) as url,
+        httpx2.Client(base_url=url, headers=ALICE) as first,
+    ):
+        assert first.get("/api/jobs").status_code == 200
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{url}/api/jobs", headers=ALICE)
+        assert first.get("/api/jobs").status_code == 200
+
+
+def test_refusals_of_one_peer_come_so_often_however_many_it_asks_for() -> None:
+    peers = Peers()
+    held = [peers.hold_seconds("10.0.0.1", 0.0) for _ in range(1000)]
+    assert held[:20] == [0.0] * 20, "who errs now and then does not notice"
+    assert held[520] == pytest.approx(5.0)
+    assert held[-1] < 10.0
+    assert peers.hold_seconds("10.0.0.2", 0.0) == 0.0
+    assert peers.hold_seconds("10.0.0.1", 60.0) == 0.0
+
+
+def test_peers_that_were_refused_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantline.api.server._MOST_PEERS", 10)
+    peers = Peers()
+    for number in range(100):
+        peers.hold_seconds(str(number), float(number))
+    assert len(peers._next_at) <= 10
+
+
+def test_a_refusal_that_is_held_holds_up_nothing_but_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gantline.api.server._REFUSALS_AT_ONCE", 0)
+    monkeypatch.setattr("gantline.api.server._REFUSALS_PER_SECOND", 0.1)
+    with served(make_jobs("memory://").api(authenticator=ByName())) as url:
+        assert httpx2.get(f"{url}/api/jobs").status_code == 401
+        with connected(url) as held:
+            held.sendall(b"GET /api/jobs HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert httpx2.get(f"{url}/api/jobs", headers=ALICE).status_code == 200
+            held.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                held.recv(1)
+        # The server stops at once, since nobody waits for that answer any more.
+
+
+def test_a_body_that_is_given_up_ends_its_connection() -> None:
+    settings = ApiSettings(body_stall_seconds=0.05)
+    with (
+        served(make_jobs("memory://").api(authenticator=ByName(), settings=settings)) as url,
+        connected(url) as slow,
+    ):
+        slow.sendall(
+            b"POST /api/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
+        answer = b""
+        while part := slow.recv(4096):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in answer

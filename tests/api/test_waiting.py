@@ -13,6 +13,7 @@ from gantline import Gantline
 from gantline.api import ApiSettings
 from gantline.api.application import Api
 from gantline.api.server import ApiServer
+from gantline.api.shares import Share
 from gantline.contract.wakeup import Hint
 from gantline.integrations.fastapi import enqueue
 from gantline.wakeups.job_waiter import JobWaiter
@@ -20,6 +21,8 @@ from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, run_all, stored
 from tests.api.test_submit import DOCUMENT, MAIL, submit
+
+ONE = Share(of_principal=1, of_tenant=1, in_process=1)
 
 
 class Submitted:
@@ -111,7 +114,7 @@ async def test_a_cancelled_job_ends_the_wait(ask: Asker, jobs: Gantline) -> None
 
 
 async def test_more_than_may_wait_are_answered_at_once(jobs: Gantline) -> None:
-    settings = ApiSettings(most_waiting=1)
+    settings = ApiSettings(waits=ONE)
     submitted = Submitted(jobs)
     async with asker_of(jobs.api(authenticator=ByName(), settings=settings)) as ask:
         waiting = asyncio.create_task(submit(ask, DOCUMENT, prefer="wait=30"))
@@ -172,7 +175,7 @@ def in_fastapi(api: Api, jobs: Gantline) -> FastAPI:
 @pytest.mark.parametrize("path", ["/api/jobs", "/sweep"])
 async def test_who_hangs_up_leaves_his_place_to_others(jobs: Gantline, path: str) -> None:
     submitted = Submitted(jobs)
-    api = jobs.api(authenticator=ByName(), settings=ApiSettings(most_waiting=1))
+    api = jobs.api(authenticator=ByName(), settings=ApiSettings(waits=ONE))
     app = in_fastapi(api, jobs)
     caller = Caller(app, {"jobType": "sweep"} if path == "/api/jobs" else None, path)
     await submitted.wait()

@@ -55,7 +55,11 @@ class Connection:
             self.reader, self._writer = await asyncio.open_connection(
                 self._host, self._port, local_addr=self._from
             )
-        lines = [f"{method} {path} HTTP/1.1", "Host: api", f"Authorization: Bearer {self._key}"]
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            "Host: 127.0.0.1",
+            f"Authorization: Bearer {self._key}",
+        ]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if method != "GET":
             lines += ["Content-Type: application/json", f"Content-Length: {size or len(body)}"]

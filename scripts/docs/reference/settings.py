@@ -11,8 +11,10 @@ import msgspec
 from gantline import AuditSettings, JobDefaults, Retention, StorageSettings, WorkerSettings
 from gantline.api.rate_limits import RateLimits
 from gantline.api.settings import ApiSettings
+from gantline.api.shares import Share
 from gantline.api.streams.settings import StreamSettings
 from gantline.app.settings import SETTINGS
+from gantline.auth.rate_limit import RateLimit
 from gantline.contract.retention import IN_MEMORY, ON_DISK
 from gantline.webhooks.settings import WebhookSettings
 from scripts.docs import markdown
@@ -64,7 +66,11 @@ IN_CODE: Final = (
     (StorageSettings, "`Gantline(storage=StorageSettings(…))`."),
     (Retention, f"`StorageSettings(retention=Retention(…))`. {KEPT}"),
     (AuditSettings, "`Gantline(audit=AuditSettings(…))`."),
-    (ApiSettings, "`jobs.api(settings=ApiSettings(…))`."),
+    (
+        ApiSettings,
+        "`jobs.api(settings=ApiSettings(…))`. Three numbers are a share: "
+        "`Share(of_principal=…, of_tenant=…, in_process=…)` of `gantline.api.shares`.",
+    ),
     (StreamSettings, "`ApiSettings(streams=StreamSettings(…))`."),
     (RateLimits, "`ApiSettings(rate_limits=RateLimits(…))`."),
     (WebhookSettings, "`Gantline(webhooks=WebhookSettings(…))`."),
@@ -126,6 +132,10 @@ def _shown(value: Any) -> str:
             return code(value)
         case _ if callable(value):
             return code(value.__name__)
+        case Share() as share:
+            return code(f"{share.of_principal}, {share.of_tenant}, {share.in_process}")
+        case RateLimit() as limit:
+            return code(f"{limit.per_second:g}/s:{limit.burst}")
         case msgspec.Struct():
             return code(f"{type(value).__name__}()")
     return code(value)

@@ -14,6 +14,7 @@ from gantline.api.access import Access, JobCache
 from gantline.api.async_endpoint import AsyncEndpoint, Before
 from gantline.api.call import Call
 from gantline.api.dispatcher import Dispatcher
+from gantline.api.function_authorizer import FunctionAuthorizer
 from gantline.api.openapi import openapi_document
 from gantline.api.operation import Operation, Parts
 from gantline.api.operations.documentation import Documentation, start_page
@@ -25,6 +26,7 @@ from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams
 from gantline.api.submitting import Submitter
+from gantline.api.user_code import LimitedAuthorizer, UserCode
 from gantline.auth.authenticator import AllowAnonymous, Authenticator
 from gantline.auth.authorizer import Authorizer, DefaultAuthorizer
 from gantline.auth.gate import Gate
@@ -103,7 +105,11 @@ class Api:
         self.settings = settings or ApiSettings()
         authenticator = authenticator or AllowAnonymous()
         responses = responses or Responses()
-        gate = Gate(authorizer or DefaultAuthorizer(), audit or _TheirAudit(jobs), clock=jobs.clock)
+        code = UserCode(
+            slow_seconds=self.settings.slow_code_seconds,
+            timeout_seconds=self.settings.code_timeout_seconds,
+        )
+        gate = Gate(_asked_by(code, authorizer), audit or _TheirAudit(jobs), clock=jobs.clock)
         cache = JobCache(jobs, seconds=self.settings.cache_seconds, most=self.settings.cache_jobs)
         access = Access(jobs, gate, cache)
         self._parts = Parts(
@@ -112,12 +118,13 @@ class Api:
             responses=responses,
             access=access,
             cache=cache,
-            submitter=Submitter(jobs, access, settings=self.settings, responses=responses),
+            submitter=Submitter(jobs, access, code, settings=self.settings, responses=responses),
             streams=Streams(jobs, gate.authorizer, self.settings.streams),
             stream_identity=Identity(authenticator, stream_tokens),
             stream_tokens=stream_tokens,
         )
         jobs.on_close(self._parts.streams.close)
+        jobs.on_close(code.close)
         self.dispatcher = Dispatcher(self._parts, authenticator, gate)
         is_shown = self.settings.show_documentation
         documentation = Documentation(lambda: self.openapi)
@@ -135,6 +142,11 @@ class Api:
         router = Router(self.routes, default=nothing, redirect_slashes=False)
         self._app = self._with_cors(router)
         self._direct = {} if self.settings.cors_origins else _without_values(self.routes)
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether requests of anybody are refused, or were a moment ago; for readiness."""
+        return self.dispatcher.is_overloaded
 
     @cached_property
     def openapi(self) -> dict[str, Any]:
@@ -224,6 +236,15 @@ class Api:
         await receive()
         await self._jobs.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _asked_by(code: UserCode, authorizer: Authorizer | None) -> Authorizer:
+    """Ours is quick; one of the user's own may be anything."""
+    if authorizer is None:
+        return DefaultAuthorizer()
+    if isinstance(authorizer, FunctionAuthorizer):
+        return authorizer.called_by(code)
+    return LimitedAuthorizer(authorizer, code)
 
 
 class _TheirAudit:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -56,10 +57,10 @@ class AsyncEndpoint:
         self._submitter = submitter
         self._settings = settings
         self._before = before
-        read = Capture(job_type.handler, headers).read
+        self._capture = Capture(job_type.handler, headers)
         name = f"enqueue {job_type.name}"
         self._operation = Operation(
-            name, "", "", "", Action.SUBMIT, "", self._enqueue, {}, read=read
+            name, "", "", "", Action.SUBMIT, "", self._enqueue, {}, read=self._read
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +72,10 @@ class AsyncEndpoint:
         """Answer one request; `principal` where the caller is known already."""
         await self._dispatcher.serve(self._operation, scope, receive, send, principal)
 
+    async def _read(self, call: Call) -> None:
+        read = partial(self._capture.read, call)
+        call.sent = await self._submitter.checked(call, self.job_type, read)
+
     async def _enqueue(self, call: Call) -> Response:
         if self._before is not None:
             call.state.principal = call.principal
@@ -79,7 +84,8 @@ class AsyncEndpoint:
             if response is not None:
                 return response
         principal = call.principal
-        new = self.job_type.prepare(
+        prepare = partial(
+            self.job_type.prepare,
             call.sent,
             tenant=principal.tenant_id,
             owner=principal.id,
@@ -87,6 +93,7 @@ class AsyncEndpoint:
             job_id=request_headers.async_request_id(call.joined_headers),
             trace_context=request_headers.trace_context(call.joined_headers),
         )
+        new = await self._submitter.checked(call, self.job_type, prepare)
         content = bytes(new.job.payload)
         key = self._submitter.request_key(call, content, tenant_id=principal.tenant_id)
         # The API is beside the application that this route is in, not beneath the route.
@@ -124,14 +131,14 @@ class Capture:
         except InvalidPayload:
             return True
 
-    async def read(self, call: Call, limit: int) -> None:
-        """Set `call.sent` to the typed payload."""
-        body = await call.read_body(limit=limit)
+    def read(self, call: Call) -> Any:
+        """The typed payload."""
+        body = call.raw_body
         if body:
             check_json(call.joined_headers)
         captured = self._captured(call)
         try:
-            call.sent = self._handler.codec.decode(self._payload(body, captured))
+            return self._handler.codec.decode(self._payload(body, captured))
         except InvalidPayload as error:
             raise refused_for(error, within="#") from None
 

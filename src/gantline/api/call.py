@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope
 
 from gantline.api.headers import uuid_of
 from gantline.api.problems import ApiCode, Refused
+from gantline.api.shares import Holder, Turn
 from gantline.auth.action import Action
 from gantline.auth.authenticator import Credentials
 from gantline.auth.gate import Asker
@@ -32,13 +33,17 @@ class Call(Request):
     query: Any
     sent: Any
     """What the body was decoded into."""
+    turn: Turn
+    """Held while the operation runs; to be ended where it waits for something else."""
 
     def __init__(
         self, scope: Scope, receive: Receive, headers: dict[str, str], correlation_id: str
     ) -> None:
         super().__init__(scope, receive)
         client = scope.get("client")
-        self._client = client[0] if client else ""
+        self.address = client[0] if client else ""
+        self.holder: Holder | None = None
+        """For whom it is counted as under way; None while it is not."""
         self.joined_headers = headers
         """All headers by lower-case name; Starlette's own show the first of two alike."""
         self.correlation_id = correlation_id
@@ -58,8 +63,11 @@ class Call(Request):
         ]
         """Those that every response to this request has, an error too."""
 
-    async def read_body(self, *, limit: int) -> bytes:
-        """Read all of the body; raise Refused as soon as it is known to be too large."""
+    async def read_body(self, *, limit: int, arriving: Callable[[], None]) -> None:
+        """Read all of the body; raise Refused as soon as it is known to be too large.
+
+        `arriving` is called when a part of it has come, and more is to follow.
+        """
         declared = self.joined_headers.get("content-length", "")
         # Python reads no number of more than 4300 digits.
         if declared.isdecimal() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
@@ -76,9 +84,10 @@ class Call(Request):
             if size > limit:
                 raise _too_large(limit)
             has_more = message.get("more_body", False)
+            if has_more and part:
+                arriving()
         # Kept where Starlette keeps it, so that `body()` and `json()` give it to a user's own code.
         self._body = self.raw_body = b"".join(parts)
-        return self.raw_body
 
     async def until_gone(self) -> None:
         """Return when the client has hung up; for after the body was read."""
@@ -102,12 +111,12 @@ class Call(Request):
     @property
     def asker(self) -> Asker:
         return Asker(
-            correlation_id=self.correlation_id, client=self._client, operation=self.operation
+            correlation_id=self.correlation_id, client=self.address, operation=self.operation
         )
 
     @property
     def credentials(self) -> Credentials:
-        return Credentials(headers=self.joined_headers, cookies=self.cookies, client=self._client)
+        return Credentials(headers=self.joined_headers, cookies=self.cookies, client=self.address)
 
     @property
     def cookies(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ from gantline.api.parsing import check_json, decode, read_query
 from gantline.api.problems import PROBLEM_PATH, ApiCode, Refused, invalid_parameter, refused_for
 from gantline.api.rate_limiter import RateLimiter
 from gantline.api.responses import Responses
+from gantline.api.shares import Holder, Shares, Turn, Turns
 from gantline.auth.authenticator import Authenticator
 from gantline.auth.gate import Decision, Gate
 from gantline.auth.principal import Principal
@@ -34,6 +35,10 @@ from gantline.contract.errors import (
 _log = logging.getLogger("gantline.api")
 _CARRY_CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# Of a thousand requests that come from one address at the same moment, so many are identified.
+_UNKNOWN_AT_A_TIME: Final = 16
+# To decode more takes as long as many small requests do.
+_LARGE_BODY_BYTES: Final = 32 * 1024
 _FORGED: Final = (
     "A page of another origin asks for this. Send an API key or a token, or have an operator name "
     "the origin in cors_origins."
@@ -51,14 +56,25 @@ class Dispatcher:
         self._gate = gate
         self._limiter = RateLimiter(parts.jobs, parts.settings.rate_limits)
         self._hosts = frozenset(parts.settings.allowed_hosts)
-        self._under_way = 0
-        self._time_limits = _TimeLimits()
+        self._requests = Shares(self._settings.requests, "requests under way")
+        self._bodies = Shares(self._settings.bodies, "bodies that are half sent")
+        self._turns = Turns(self._settings.turns)
+        self._long_turns = Turns(self._settings.long_turns)
+        self._turns_of_unknown = Turns(_UNKNOWN_AT_A_TIME)
+        self._time_limits = _TimeLimits(
+            min(self._settings.request_timeout_seconds, self._settings.body_stall_seconds)
+        )
 
     def responding_by(self, responses: Responses) -> "Dispatcher":
         """The same with other response factories."""
         other = copy.copy(self)
         other._responses = responses
         return other
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether requests of anybody are refused, or were a moment ago."""
+        return self._requests.is_exhausted
 
     async def serve(
         self,
@@ -94,8 +110,6 @@ class Dispatcher:
             return Call(scope, receive, headers, request_headers.new_correlation_id()), refused
         if self._hosts and request_headers.host(headers) not in self._hosts:
             return call, invalid_parameter("Host", "is not a name by which this API may be called")
-        if self._under_way >= self._settings.most_at_once:
-            return call, Refused(ApiCode.OVERLOADED, "Too many requests are under way.")
         return call, None
 
     def _is_forged(self, call: Call) -> bool:
@@ -111,9 +125,12 @@ class Dispatcher:
         self, operation: Operation, call: Call, principal: Principal | None
     ) -> Response:
         settings = self._settings
+        try:
+            self._count(call, Holder.unknown(call.address))
+        except Refused as refused:
+            return self._problem(call, refused)
         waiting = request_headers.wait_seconds(call.joined_headers, settings.longest_wait_seconds)
         task = self._time_limits.begin(settings.request_timeout_seconds + (waiting or 0.0))
-        self._under_way += 1
         try:
             return await self._run(operation, call, principal)
         except Refused as refused:
@@ -131,8 +148,17 @@ class Dispatcher:
             broken = Refused(ApiCode.INTERNAL_ERROR, "The request could not be handled.")
             return self._problem(call, broken)
         finally:
-            self._under_way -= 1
+            self._count(call, None)
             self._time_limits.end(task)
+
+    def _count(self, call: Call, holder: Holder | None) -> None:
+        """Count a request for somebody, and no longer for whom it was counted; raise Refused."""
+        if call.holder is not None:
+            self._requests.give_back(call.holder)
+            call.holder = None
+        if holder is not None:
+            self._requests.take(holder)
+            call.holder = holder
 
     async def _run(self, operation: Operation, call: Call, principal: Principal | None) -> Response:
         call.operation = operation.name
@@ -141,26 +167,64 @@ class Dispatcher:
         if operation.right is not None:
             call.right = operation.right
             call.is_known_already = principal is not None
-            call.principal = principal or await self._principal(operation, call)
+            call.principal = principal or await self._identified(operation, call)
+            self._count(call, Holder.of(call.principal))
             await self._limiter.admit(call)
             if call.method not in _READING and self._is_forged(call):
                 raise await self._forged(call)
-        limit = self._settings.max_body_bytes
-        if operation.read is not None:
-            await operation.read(call, limit)
-        else:
+        if operation.read is None:
             call.query = read_query(call, operation.query)
         if operation.body is not None:
             check_json(call.joined_headers)
-            call.sent = decode(operation.body, await call.read_body(limit=limit))
+        if operation.has_body and call.holder is not None:
+            await self._read_body(call, call.holder)
         call.is_read = True
         try:
-            return await operation.run(call)
+            if operation.right is None:
+                return await operation.run(call)
+            return await self._run_in_turn(operation, call)
         except (JobNotFound, WebhookNotFound):
             await self._audit_missing(operation, call)
             raise
 
+    async def _run_in_turn(self, operation: Operation, call: Call) -> Response:
+        """Read and run it when it is its tenant's turn; a body is there as a whole before."""
+        is_long = operation.is_long or len(call.raw_body) > _LARGE_BODY_BYTES
+        turns = self._long_turns if is_long else self._turns
+        call.turn = Turn(turns, call.principal.tenant_id)
+        await call.turn.begin()
+        try:
+            if operation.read is not None:
+                await operation.read(call)
+            elif operation.body is not None:
+                call.sent = decode(operation.body, call.raw_body)
+            return await operation.run(call)
+        finally:
+            call.turn.end()
+
+    async def _read_body(self, call: Call, holder: Holder) -> None:
+        """Read a body as long as it arrives; one that does not is given up in a few seconds."""
+        settings, limits, now = self._settings, self._time_limits, asyncio.get_running_loop().time
+        end = limits.end_at
+        last = min(end, now() + settings.body_seconds)
+
+        def arriving() -> None:
+            limits.end_at = min(last, now() + settings.body_stall_seconds)
+
+        with self._bodies.taken(holder):
+            arriving()
+            await call.read_body(limit=settings.max_body_bytes, arriving=arriving)
+        limits.end_at = end
+
     # -- the caller -------------------------------------------------------------------------------
+
+    async def _identified(self, operation: Operation, call: Call) -> Principal:
+        """The caller; of many who come from one address at once, a few at a time."""
+        await self._turns_of_unknown.take(call.address)
+        try:
+            return await self._principal(operation, call)
+        finally:
+            self._turns_of_unknown.give_back(call.address)
 
     async def _principal(self, operation: Operation, call: Call) -> Principal:
         identify = operation.identify
@@ -268,27 +332,34 @@ _SELDOMEST_SECONDS: Final = 1.0
 
 
 class _TimeLimits:
-    """Cancels requests that take too long. Exact to a tenth of the limit, or a second.
+    """Cancels requests that take too long. Exact to a tenth of the shortest limit, or a second.
 
     One timer for all of them: `asyncio.timeout` takes 4.3 µs a request, this 0.5.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shortest_seconds: float) -> None:
+        self._every = min(max(shortest_seconds / 10, _OFTENEST_SECONDS), _SELDOMEST_SECONDS)
         self._ends: dict[asyncio.Task[object], float] = {}
         self._cancelled: set[asyncio.Task[object]] = set()
         self._looking: asyncio.TimerHandle | None = None
 
     def begin(self, seconds: float) -> "asyncio.Task[object]":
         """Limit what this task does from now on, until `end`."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("only a task can be limited")
+        task = _this_task()
         loop = task.get_loop()
         self._ends[task] = loop.time() + seconds
         if self._looking is None:
-            every = min(max(seconds / 10, _OFTENEST_SECONDS), _SELDOMEST_SECONDS)
-            self._looking = loop.call_later(every, self._look, loop, every)
+            self._looking = loop.call_later(self._every, self._look, loop)
         return task
+
+    @property
+    def end_at(self) -> float:
+        """When this task is cancelled, by the clock of the loop."""
+        return self._ends[_this_task()]
+
+    @end_at.setter
+    def end_at(self, at: float) -> None:
+        self._ends[_this_task()] = at
 
     def end(self, task: "asyncio.Task[object]") -> None:
         self._ends.pop(task, None)
@@ -300,10 +371,17 @@ class _TimeLimits:
             return False
         return task.uncancel() == 0
 
-    def _look(self, loop: asyncio.AbstractEventLoop, every: float) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for task in [task for task, end in self._ends.items() if end <= now]:
             del self._ends[task]
             self._cancelled.add(task)
             task.cancel()
-        self._looking = loop.call_later(every, self._look, loop, every) if self._ends else None
+        self._looking = loop.call_later(self._every, self._look, loop) if self._ends else None
+
+
+def _this_task() -> "asyncio.Task[object]":
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("only a task can be limited")
+    return task

@@ -25,6 +25,7 @@ _FOR_EVERY: Final = (
     ApiCode.INVALID_REQUEST,
     ApiCode.INTERNAL_ERROR,
     ApiCode.REQUEST_TIMEOUT,
+    ApiCode.TOO_MANY_AT_ONCE,
     ApiCode.OVERLOADED,
 )
 _FOR_WHAT_IS_SENT: Final = (

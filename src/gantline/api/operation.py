@@ -65,8 +65,14 @@ class Operation(msgspec.Struct, frozen=True):
     headers: tuple[RequestHeader, ...] = ()
     identify: Identify | None = None
     """How to identify the caller, where that is possible otherwise than by credentials."""
-    read: Callable[[Call, int], Awaitable[None]] | None = None
-    """How to read what was sent, where that is not a query and a body; at most so many bytes."""
+    read: Callable[[Call], Awaitable[None]] | None = None
+    """How to read what was sent, where that is not a query and a body of JSON."""
+    is_long: bool = False
+    """Whether it is about many things, so that few of one tenant may go on at a time."""
+
+    @property
+    def has_body(self) -> bool:
+        return self.body is not None or self.read is not None
 
 
 class Parts(NamedTuple):

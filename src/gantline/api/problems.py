@@ -36,6 +36,7 @@ class ApiCode(StrEnum):
     WEBHOOK_NOT_FOUND = "WEBHOOK_NOT_FOUND"
     WEBHOOKS_OFF = "WEBHOOKS_OFF"
     TOO_MANY_STREAMS = "TOO_MANY_STREAMS"
+    TOO_MANY_AT_ONCE = "TOO_MANY_AT_ONCE"
     OVERLOADED = "OVERLOADED"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -115,6 +116,9 @@ _KINDS: Final = (
          "Repeat the very same request, or use a new key."),
     Kind(ApiCode.TOO_MANY_STREAMS, 429, "Too many event streams are open",
          "Close some, or follow many jobs by one stream: /api/events?jobId=…&jobId=….", 10),
+    Kind(ApiCode.TOO_MANY_AT_ONCE, 429, "Too much of yours is under way",
+         "Each principal and each tenant has a share of the server. Wait for answers before you "
+         "send more, and send each body at once.", 1),
     Kind(Code.RATE_LIMITED, 429, "Too many requests",
          "`Retry-After` says when to come again; `RateLimit-Remaining` how many there may "
          "still be.", 1),

@@ -36,34 +36,37 @@ class RateLimiter:
     def __init__(self, jobs: Jobs, limits: RateLimits) -> None:
         self._jobs = jobs
         self._limits = limits
-        self._buckets: dict[str, LeasedBucket] = {}
+        self._buckets: dict[tuple[bool, str], LeasedBucket | _OwnBucket] = {}
 
     async def admit(self, call: Call) -> None:
         """Take a token of the key and one of the tenant, where they have limits.
 
-        The response has one quota: that of which less is left.
+        The response has one quota: that of which less is left. What is left here alone says little,
+        so only a response that denies shows it.
         """
-        principal = call.principal
-        of_key, of_tenant = self._limits.of_key(principal), self._limits.of_tenant(principal)
-        if of_key is None and of_tenant is None:
-            return
+        principal, limits = call.principal, self._limits
         # The same name in another tenant is another principal.
         key = f"{principal.tenant_id}\n{principal.id}"
-        asked: list[tuple[LeasedBucket, RateDecision]] = []
-        for kind, whose, limit in (
-            ("key", key, of_key),
-            ("tenant", principal.tenant_id, of_tenant),
+        asked: list[tuple[LeasedBucket | _OwnBucket, RateDecision]] = []
+        quotas: list[Quota] = []
+        for kind, whose, shared, here in (
+            ("key", key, limits.of_key(principal), limits.per_key_here),
+            ("tenant", principal.tenant_id, limits.of_tenant(principal), limits.per_tenant_here),
         ):
+            limit = shared or here
             if limit is None:
                 continue
-            bucket = self._bucket(f"{kind} {whose}", limit)
+            bucket = self._bucket(f"{kind} {whose}", limit, is_shared=shared is not None)
             decision = await bucket.take()
             asked.append((bucket, decision))
+            if shared or not decision.is_admitted:
+                quotas.append(decision.quota)
             if not decision.is_admitted:
                 break
-        quota = min((decision.quota for _, decision in asked), key=lambda quota: quota.remaining)
-        call.response_headers += quota.headers
-        if not decision.is_admitted:
+        if quotas:
+            quota = min(quotas, key=lambda quota: quota.remaining)
+            call.response_headers += quota.headers
+        if asked and not decision.is_admitted:
             for earlier, _ in asked[:-1]:
                 earlier.give_back()
             raise RateLimited(
@@ -71,15 +74,20 @@ class RateLimiter:
                 retry_after_seconds=max(1, math.ceil(decision.retry_after_seconds)),
             )
 
-    def _bucket(self, name: str, limit: RateLimit) -> "LeasedBucket":
-        bucket = self._buckets.pop(name, None)
+    def _bucket(
+        self, name: str, limit: RateLimit, *, is_shared: bool
+    ) -> "LeasedBucket | _OwnBucket":
+        bucket = self._buckets.pop((is_shared, name), None)
         if bucket is None or bucket.limit != limit:
-            shared = SharedBucket(lambda: self._jobs.store, name, limit)
-            share = self._limits.share_without_store
-            bucket = LeasedBucket(shared, limit, share=share, clock=self._jobs.clock)
+            clock, share = self._jobs.clock, self._limits.share_without_store
+            if is_shared:
+                shared = SharedBucket(lambda: self._jobs.store, name, limit)
+                bucket = LeasedBucket(shared, limit, share=share, clock=clock)
+            else:
+                bucket = _OwnBucket(limit, share=1.0, clock=clock)
         if len(self._buckets) >= _MOST_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
-        self._buckets[name] = bucket
+        self._buckets[is_shared, name] = bucket
         return bucket
 
 
@@ -132,7 +140,7 @@ class LeasedBucket:
         self.limit = limit
         self._shared = shared
         self._clock = clock
-        self._own = _OwnBucket(limit, share)
+        self._own = _OwnBucket(limit, share=share, clock=clock)
         self._largest_block = max(1, limit.burst // _BLOCKS)
         self._block = min(math.ceil(limit.per_second * _BLOCK_SECONDS), self._largest_block)
         self._asking = asyncio.Lock()
@@ -157,7 +165,7 @@ class LeasedBucket:
         """The decision, where it is known without asking."""
         now = self._clock.monotonic()
         if now < self._alone_until:
-            return self._own.take(now)
+            return self._own.take_now()
         if self._tokens > 0 and now < self._lease_ends:
             self._tokens -= 1
             return RateDecision(True, self._quota(now))
@@ -194,7 +202,7 @@ class LeasedBucket:
             "the store cannot be asked about a rate limit (%s); granting a part of it here",
             type(error).__name__,
         )
-        return self._own.take(now)
+        return self._own.take_now()
 
     def _settled(self, taken: "Taken") -> RateDecision:
         now = self._clock.monotonic()
@@ -217,25 +225,35 @@ class LeasedBucket:
 
 
 class _OwnBucket:
-    """A part of the limit, for while the store cannot be asked."""
+    """What this process grants by itself: a part of the limit, for while the store cannot be asked,
+    or all of a limit that is for one process."""
 
-    def __init__(self, limit: RateLimit, share: float) -> None:
-        self._limit = limit
+    def __init__(self, limit: RateLimit, *, share: float, clock: Clock) -> None:
+        self.limit = limit
+        self._clock = clock
         self._per_second = share * limit.per_second
         self._burst = max(1.0, share * limit.burst)
         self._tokens = self._burst
         self._at = -math.inf
 
-    def take(self, now: float) -> RateDecision:
+    async def take(self) -> RateDecision:
+        return self.take_now()
+
+    def give_back(self) -> None:
+        """Undo a `take` that was admitted here and denied elsewhere."""
+        self._tokens += 1
+
+    def take_now(self) -> RateDecision:
+        now = self._clock.monotonic()
         if self._at > -math.inf:
             refilled = (now - self._at) * self._per_second
             self._tokens = min(self._burst, self._tokens + refilled)
         self._at = now
         if self._tokens < 1:
             wait = (1 - self._tokens) / self._per_second
-            return RateDecision(False, _quota(self._limit, 0), wait)
+            return RateDecision(False, _quota(self.limit, 0), wait)
         self._tokens -= 1
-        return RateDecision(True, _quota(self._limit, int(self._tokens)))
+        return RateDecision(True, _quota(self.limit, int(self._tokens)))
 
 
 def _quota(limit: RateLimit, remaining: int) -> Quota:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import uvicorn
@@ -21,11 +21,51 @@ _MOST_PIPELINED: Final = 100
 _READ_SECONDS: Final = 60.0
 _KEEP_ALIVE_SECONDS: Final = 15
 _DRAIN_SECONDS: Final = 35
-# A last resort of the server itself; `ApiSettings.most_at_once` answers with a problem before.
+# A last resort of the server itself; the shares of ApiSettings answer with a problem before.
 _MOST_CONNECTIONS: Final = 10_000
 _NO_NAME_OF_OURS: Final = PlainTextResponse(
     "Host is not a name by which this server may be called; see the setting allowed_hosts.\n", 400
 )
+# A proxy is one peer, too.
+_MOST_OF_PEER: Final = 5_000
+# Who sends on and on what is refused is answered so often, and so many at once.
+_REFUSALS_PER_SECOND: Final = 100.0
+_REFUSALS_AT_ONCE: Final = 20
+_LONGEST_HOLD_SECONDS: Final = 10.0
+_MOST_PEERS: Final = 10_000
+_UNAUTHENTICATED: Final = 401
+_BODY_TIMEOUT: Final = 408
+_TOO_MANY: Final = 429
+
+
+class Peers:
+    """How many connections each peer has, and how fast it is answered what is refused.
+
+    A refusal takes less time than a request, but there may be many times as many.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[str, int] = {}
+        self._next_at: dict[str, float] = {}
+
+    def connect(self, peer: str) -> bool:
+        """Count a connection; say whether the peer may have it."""
+        self._connections[peer] = self._connections.get(peer, 0) + 1
+        return self._connections[peer] <= _MOST_OF_PEER
+
+    def disconnect(self, peer: str) -> None:
+        self._connections[peer] -= 1
+        if not self._connections[peer]:
+            del self._connections[peer]
+
+    def hold_seconds(self, peer: str, now: float) -> float:
+        """After how long to answer one more refusal of this peer; 0 for the first ones."""
+        each = 1 / _REFUSALS_PER_SECOND
+        if len(self._next_at) >= _MOST_PEERS:
+            self._next_at = {one: at for one, at in self._next_at.items() if at > now}
+        next_at = max(self._next_at.get(peer, now), now)
+        self._next_at[peer] = min(next_at + each, now + _LONGEST_HOLD_SECONDS)
+        return max(0.0, next_at - now - _REFUSALS_AT_ONCE * each)
 
 
 class ImpatientProtocol(HttpToolsProtocol):
@@ -37,13 +77,19 @@ class ImpatientProtocol(HttpToolsProtocol):
     body's time and size are limited by the API.
     """
 
+    config: "_Config"
+    _peer = ""
     _ending: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._end_unless_in_time()
+        self._peer = self.client[0] if self.client else ""
+        if self.config.peers.connect(self._peer):
+            self._end_unless_in_time()
+        else:
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
@@ -84,6 +130,7 @@ class ImpatientProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.config.peers.disconnect(self._peer)
         self._let_be()
         self._is_read()
         super().connection_lost(error)
@@ -104,6 +151,14 @@ class ImpatientProtocol(HttpToolsProtocol):
         if self._stalling is not None:
             self._stalling.cancel()
             self._stalling = None
+
+
+class _Config(uvicorn.Config):
+    """What all connections of a server share."""
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.peers = Peers()
 
 
 class _Server(uvicorn.Server):
@@ -133,25 +188,25 @@ class ApiServer:
         self._app = app
         self._names = frozenset(names)
         self._socket = _listening(host, port)
-        self._server = _Server(
-            uvicorn.Config(
-                self._serve_one,
-                interface="asgi3",
-                http=ImpatientProtocol,
-                ws="none",
-                lifespan="on" if has_lifespan else "off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                # A proxy in front may name the client only if the operator allows it, by
-                # FORWARDED_ALLOW_IPS; by default that is this host.
-                proxy_headers=True,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=_DRAIN_SECONDS,
-            )
+        config = _Config(
+            self._serve_one,
+            interface="asgi3",
+            http=ImpatientProtocol,
+            ws="none",
+            lifespan="on" if has_lifespan else "off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            # A proxy in front may name the client only if the operator allows it, by
+            # FORWARDED_ALLOW_IPS; by default that is this host.
+            proxy_headers=True,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
+        self._peers = config.peers
+        self._server = _Server(config)
 
     @property
     def url(self) -> str:
@@ -171,7 +226,27 @@ class ApiServer:
         ):
             await _NO_NAME_OF_OURS(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+
+        async def answer(message: Any) -> None:
+            status = message.get("status")
+            if status in (_UNAUTHENTICATED, _TOO_MANY):
+                await self._hold(scope, receive)
+            elif status == _BODY_TIMEOUT:  # the rest of the body is no request
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, answer)
+
+    async def _hold(self, scope: Any, receive: Any) -> None:
+        """Let a refusal wait where there are many; a connection that waits sends no other one."""
+        peer = scope["client"][0] if scope.get("client") else ""
+        now = asyncio.get_running_loop().time()
+        seconds = self._peers.hold_seconds(peer, now)
+        if seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
 
     def stop(self) -> None:
         """Take no more requests, and answer those under way."""

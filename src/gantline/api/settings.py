@@ -1,8 +1,9 @@
 """Settings of the API, each with its default and unit."""
 
 from gantline.api.rate_limits import RateLimits
+from gantline.api.shares import Share
 from gantline.api.streams.settings import StreamSettings
-from gantline.contract.bounds import CheckedStruct
+from gantline.contract.bounds import CheckedStruct, Count
 from gantline.contract.errors import InvalidInput
 
 
@@ -11,12 +12,31 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
 
     max_body_bytes: int = 1024 * 1024
     """The largest body that is read; a batch must fit too."""
+    body_stall_seconds: float = 5.0
+    """How long nothing of a body may arrive before it is given up."""
+    body_seconds: float = 15.0
+    """How long a body may take to arrive."""
     request_timeout_seconds: float = 30.0
     """How long a request may take, sending its body included, `Prefer: wait` not counted."""
     longest_wait_seconds: float = 30.0
     """The most that `Prefer: wait=N` is heeded."""
-    most_waiting: int = 1000
-    """How many requests of this process may wait by `Prefer` at once; more are answered at once."""
+    requests: Share = Share(of_principal=500, of_tenant=1000, in_process=2000)
+    """Requests under way; more of one principal or tenant are answered 429, more of all 503. Who is
+    not known yet is counted by his address, as a tenant."""
+    bodies: Share = Share(of_principal=100, of_tenant=200, in_process=1000)
+    """Bodies that are not there as a whole; more are answered 429 or 503."""
+    waits: Share = Share(of_principal=100, of_tenant=250, in_process=1000)
+    """Requests that wait by `Prefer`; more do not wait."""
+    turns: Count = 64
+    """How many requests of one tenant go on at a time; more wait for their turn."""
+    long_turns: Count = 4
+    """The same for requests about many things: batches, lists, statistics, new event streams."""
+    slow_code_seconds: float = 0.05
+    """How long a payload's checks, a template or an authorizer may hold up all other requests; then
+    it is logged, and that code is called in a thread from then on."""
+    code_timeout_seconds: float = 5.0
+    """How long it may take in a thread, and an authorizer that is async; then the request is
+    answered 503."""
     retry_after_seconds: int = 1
     """After how long to ask again, as a 202 says."""
     hold_request_key_hours: float = 24.0
@@ -25,8 +45,6 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """How long jobs that have ended are kept in memory for reading; 0 is not at all."""
     cache_jobs: int = 10_000
     """How many of them."""
-    most_at_once: int = 2000
-    """How many requests of this process may be under way; more are answered 503 at once."""
     allowed_hosts: tuple[str, ...] = ()
     """Names in `Host` by which the API may be called; any by default. For an API that is not
     behind a proxy that checks it: no web page can call the API by a name of its own (rebinding)."""
@@ -34,7 +52,7 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     streams: StreamSettings = StreamSettings()
     rate_limits: RateLimits = RateLimits()
-    """How often each key and each tenant may ask; without a limit by default."""
+    """How often each key and each tenant may ask."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may call the API from a browser; none by default."""
     mounted_at: str = ""

@@ -3,8 +3,9 @@
 import asyncio
 import copy
 import hashlib
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,8 @@ from gantline.api.problems import ApiCode, Refused
 from gantline.api.requests import JobToSubmit
 from gantline.api.responses import Responses
 from gantline.api.settings import ApiSettings
+from gantline.api.shares import Holder, Shares
+from gantline.api.user_code import UserCode, name_of
 from gantline.api.views import accepted_document, entity_tag, status_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
@@ -36,6 +39,8 @@ from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.worker.handler import Handler
 
+T = TypeVar("T")
+
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -46,13 +51,15 @@ class Submitter:
         self,
         jobs: Jobs,
         access: Access,
+        code: UserCode,
         *,
         settings: ApiSettings,
         responses: Responses,
     ) -> None:
         self._jobs = jobs
         self._access = access
-        self._waiting = asyncio.Semaphore(settings.most_waiting)
+        self._code = code
+        self._waits = Shares(settings.waits, "requests that wait")
         self._settings = settings
         self._responses = responses
         self._hold = timedelta(hours=settings.hold_request_key_hours)
@@ -87,7 +94,9 @@ class Submitter:
         """Check what was sent against its type; raise Refused or InvalidInput."""
         job_type = self.find_type(asked.job_type)
         try:
-            return self._new_job(call, job_type, asked, request_key, parent)
+            return await self.checked(
+                call, job_type, lambda: self._new_job(call, job_type, asked, request_key, parent)
+            )
         except (Refused, InvalidInput):
             # A caller who may not submit it at all learns nothing of its type.
             target = Target(
@@ -98,6 +107,11 @@ class Submitter:
             )
             await self._access.target(call, target, action=Action.SUBMIT)
             raise
+
+    async def checked(self, call: Call, job_type: DeclaredJob, check: Callable[[], T]) -> T:
+        """Call what reads or makes a payload of this type, with checks of the user's own."""
+        name = f"what checks the payload of {name_of(job_type.handler.function)}"
+        return await self._code.call(check, name=name, tenant_id=call.principal.tenant_id)
 
     def _new_job(
         self,
@@ -167,6 +181,12 @@ class Submitter:
 
     async def _waited(self, call: Call, job_id: UUID, seconds: float) -> JobSnapshot | None:
         """Wait for the end of a job while the client is there; raise ClientGone."""
+        holder = Holder.of(call.principal)
+        try:
+            self._waits.take(holder)
+        except Refused:
+            return None
+        call.turn.end()
         waiting = asyncio.create_task(self._ended_within(job_id, seconds))
         leaving = asyncio.create_task(call.until_gone())
         try:
@@ -175,19 +195,17 @@ class Submitter:
                 raise ClientGone
             return waiting.result()
         finally:
+            self._waits.give_back(holder)
             waiting.cancel()
             leaving.cancel()
             await asyncio.gather(waiting, leaving, return_exceptions=True)
 
     async def _ended_within(self, job_id: UUID, seconds: float) -> JobSnapshot | None:
-        if self._waiting.locked():
-            return None
-        async with self._waiting:
-            try:
-                job = await self._jobs.waiter.wait(job_id, seconds)
-            except (JobNotFound, StoreUnavailable):
-                return None  # removed, or the application is being closed
-            return job if job is not None and job.status.is_terminal else None
+        try:
+            job = await self._jobs.waiter.wait(job_id, seconds)
+        except (JobNotFound, StoreUnavailable):
+            return None  # removed, or the application is being closed
+        return job if job is not None and job.status.is_terminal else None
 
     async def accepted(
         self, call: Call, new: NewJob, result: InsertResult, *, root: str

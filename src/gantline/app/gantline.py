@@ -438,7 +438,7 @@ class Gantline(Finding, Declarations):
                 f"The API needs the module {error.name}, which is not installed.",
                 next_step="Run `pip install 'gantline[api]'`.",
             ) from error
-        return Api(
+        api = Api(
             self,
             authenticator=authenticator,
             allow_anonymous=allow_anonymous,
@@ -447,8 +447,12 @@ class Gantline(Finding, Declarations):
             settings=settings,
             responses=responses,
             stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
-            pages=self.watching.pages(with_metrics=settings is not None and settings.show_metrics),
+            pages=self.watching.pages(
+                with_metrics=settings is not None and settings.show_metrics,
+                is_overloaded=lambda: api.is_overloaded,
+            ),
         )
+        return api
 
     def router(
         self,

@@ -1,9 +1,9 @@
 """Watching: what monitoring may ask of an application, and what observes its jobs."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
@@ -96,9 +96,11 @@ class Watching:
         queues = {*served, *self._app.default_queues()}
         return KnownLabels(frozenset(self._app.registry.job_types), queues)
 
-    def pages(self, *, with_metrics: bool) -> "dict[str, Routes]":
+    def pages(
+        self, *, with_metrics: bool, is_overloaded: Callable[[], bool]
+    ) -> "dict[str, Routes]":
         """What an API serves beside itself, by path."""
-        served = self.health_app(with_metrics=with_metrics)
+        served = self.health_app(with_metrics=with_metrics, is_overloaded=is_overloaded)
         return dict.fromkeys(served.pages, served)
 
     def health_app(
@@ -106,7 +108,7 @@ class Watching:
         *,
         watch: "LoopWatch | None" = None,
         with_metrics: bool = True,
-        **expected: bool,
+        **expected: Any,
     ) -> "Routes":
         """`expected`: those of HealthPages."""
         from gantline.telemetry.health import HealthPages

@@ -105,7 +105,8 @@ def _by_key(jobs: Gantline) -> ApiKeyAuthenticator:
 
 async def _serve_jobs(jobs: Gantline, server: "ApiServer", report: Say) -> int:
     async with jobs:
-        return await _serve(server, report)
+        with jobs.watching.loop_watch.watching():  # which names what blocks it
+            return await _serve(server, report)
 
 
 async def _serve(server: "ApiServer", report: Say) -> int:

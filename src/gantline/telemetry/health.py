@@ -143,6 +143,10 @@ def check_broker(broker: RemoteWakeup | None) -> Check:
     return Check(ok=False, message="The broker is not connected.")
 
 
+def check_load(*, is_overloaded: bool) -> Check:
+    return Check(ok=False, message="Too many requests are under way.") if is_overloaded else WELL
+
+
 def check_bridge(bridge: RunningBridge | None) -> dict[str, Check]:
     if bridge is None:
         return {}
@@ -160,13 +164,16 @@ class HealthPages:
         watch: LoopWatch | None = None,
         expects_worker: bool = False,
         requires_broker: bool = False,
+        is_overloaded: Callable[[], bool] | None = None,
     ) -> None:
+        """`is_overloaded` says whether the API of this process refuses requests of anybody."""
         if requires_broker:
             require_broker(watched.broker)
         self._watched = watched
         self._watch = watch
         self._expects_worker = expects_worker
         self._requires_broker = requires_broker
+        self._is_overloaded = is_overloaded
         self._store = StoreCheck(watched)
 
     async def alive(self) -> Response:
@@ -178,6 +185,8 @@ class HealthPages:
         checks |= await self._store.read()
         checks |= check_workers(self._watched.workers, expected=self._expects_worker)
         checks |= check_bridge(self._watched.bridge)
+        if self._is_overloaded is not None:
+            checks["load"] = check_load(is_overloaded=self._is_overloaded())
         if self._requires_broker:
             checks["broker"] = check_broker(self._watched.broker)
         return build_response(checks)

@@ -4,6 +4,7 @@ from uuid import uuid4
 
 from gantline import Gantline
 from gantline.api.application import Api
+from gantline.api.shares import Share
 from tests.api.application import ByName
 from tests.api.conftest import Asker
 from tests.api.streams.event_stream import (
@@ -19,9 +20,11 @@ from tests.api.streams.playing import (
 )
 from tests.api.test_submit import submit
 
+ONE = Share(of_principal=1, of_tenant=10, in_process=10)
+
 
 async def test_one_principal_has_a_bounded_number_of_streams(ask: Asker, jobs: Gantline) -> None:
-    settings = streams(most_of_one=2, most=3)
+    settings = streams(open=Share(of_principal=2, of_tenant=3, in_process=3))
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         first, second = [await listen("alice", "/api/events") for _ in range(2)]
         assert [first.status, second.status] == [200, 200]
@@ -34,10 +37,20 @@ async def test_one_principal_has_a_bounded_number_of_streams(ask: Asker, jobs: G
         assert (await listen("alice", "/api/events")).status == 200
 
 
+async def test_one_tenant_leaves_streams_to_others(ask: Asker, jobs: Gantline) -> None:
+    settings = streams(open=Share(of_principal=1, of_tenant=2, in_process=3))
+    async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
+        statuses = [
+            (await listen(who, "/api/events")).status
+            for who in ("alice", "viewer", "operator", "eve", "system")
+        ]
+        assert statuses == [200, 200, 429, 200, 429]
+
+
 async def test_a_place_is_given_back_whatever_becomes_of_the_request(
     ask: Asker, jobs: Gantline
 ) -> None:
-    settings = streams(most_of_one=1)
+    settings = streams(open=ONE)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         job_id = await new_job(ask)
         await run_all(jobs)
@@ -78,7 +91,7 @@ async def test_a_client_that_is_too_slow_is_let_go_and_can_come_back(
 
 
 async def test_a_client_that_takes_nothing_at_all_is_dropped(ask: Asker, jobs: Gantline) -> None:
-    settings = streams(stall_seconds=0.01, ping_seconds=0.01, most_of_one=1)
+    settings = streams(stall_seconds=0.01, ping_seconds=0.01, open=ONE)
     async with listening_to(jobs.api(authenticator=ByName(), settings=settings)) as listen:
         stuck = await listen("alice", "/api/events")
         stuck.pause()

@@ -1,6 +1,7 @@
 """Submitting jobs: one, or a batch."""
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +22,11 @@ from gantline.contract.errors import GantlineError
 from gantline.contract.results import InsertResult
 from gantline.contract.submission import NewJob
 
+# So many jobs of a batch are written together: others who submit wait for no more than these.
+_AT_A_TIME: Final = 100
+# So many are read without a pause, in half a millisecond.
+_WITHOUT_PAUSE: Final = 10
+
 
 class BatchSent(Sent, frozen=True, kw_only=True):
     """As JobsToSubmit, but each job is read on its own, so that a bad one harms no other."""
@@ -39,20 +45,28 @@ class Submitting(Operations):
     async def batch(self, call: Call) -> Response:
         batch: BatchSent = call.sent
         idempotency_key(call.joined_headers)  # a bad one refuses all of them
-        prepared = [
-            await self._prepared(call, index, body) for index, body in enumerate(batch.jobs)
-        ]
+        items: list[BatchItem] = []
+        for first in range(0, len(batch.jobs), _AT_A_TIME):
+            items += await self._some(call, first, batch.jobs[first : first + _AT_A_TIME])
+        accepted = sum(item.job is not None for item in items)
+        document = BatchDocument(accepted=accepted, rejected=len(items) - accepted, items=items)
+        return JsonResponse(202, document)
+
+    async def _some(self, call: Call, first: int, bodies: list[msgspec.Raw]) -> list[BatchItem]:
+        """Submit some of a batch; what others have to do comes before the next ones."""
+        prepared = []
+        for index, body in enumerate(bodies, start=first):
+            prepared.append(await self._prepared(call, index, body))
+            if index % _WITHOUT_PAUSE == 0:
+                await asyncio.sleep(0)
         ready = [one for one in prepared if not isinstance(one, Refused)]
         answers = iter(await self._jobs.submit_each_prepared(ready) if ready else [])
-        items = [
+        return [
             _refused_item(call, one)
             if isinstance(one, Refused)
             else await self._item(call, one, next(answers))
             for one in prepared
         ]
-        accepted = sum(item.job is not None for item in items)
-        document = BatchDocument(accepted=accepted, rejected=len(items) - accepted, items=items)
-        return JsonResponse(202, document)
 
     async def _prepared(self, call: Call, index: int, body: msgspec.Raw) -> NewJob | Refused:
         """Each job is decoded, checked and authorized by itself."""

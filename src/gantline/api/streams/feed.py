@@ -25,7 +25,8 @@ from gantline.manager.sequencer import number_events
 
 _log = logging.getLogger("gantline.api")
 
-_PAGE: Final = 500
+# A page is handed out without a pause, in which nothing else goes on.
+_PAGE: Final = 100
 _TAIL_PAGE: Final = 1000
 _FIRST_LOOK_SECONDS: Final = 0.05
 _LONGEST_LOOK_SECONDS: Final = 1.0

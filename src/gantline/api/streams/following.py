@@ -12,6 +12,7 @@ from gantline.api.call import Call, Identify
 from gantline.api.documents import ResetDocument
 from gantline.api.json_response import encode
 from gantline.api.port import Jobs
+from gantline.api.shares import Turns
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.opening import StreamOpening
 from gantline.api.streams.settings import StreamSettings
@@ -78,13 +79,17 @@ class Following:
         opening: StreamOpening,
         *,
         settings: StreamSettings,
+        turns: Turns,
     ) -> None:
+        """`turns`: one stream of a tenant at a time makes its texts, however many it has open."""
         self._jobs = jobs
         self._feed = feed
         self._subscription = subscription
         self._guard = guard
         self._opening = opening
         self._settings = settings
+        self._turns = turns
+        self._tenant_id = guard.principal.tenant_id
         self._position = opening.position
         self._sent_position = opening.position
         self._shown: dict[UUID, _Shown] = {}
@@ -99,8 +104,8 @@ class Following:
             yield text
         while True:
             await self._check()
-            async for text in self._next():
-                yield text
+            if texts := await self._next():
+                yield texts
             if self._subscription.end is not None:
                 return
             if self._time() >= old_at:
@@ -116,30 +121,36 @@ class Following:
         opening = self._opening
         if opening.is_reset:
             yield event_text(RESET, _TOO_OLD, number=None)
-        if opening.missed is not None:
-            async for page in opening.missed:
-                await self._check()
-                if self._subscription.end is not None:
-                    # What waits comes after what was missed, so it must not be sent either.
-                    self._subscription.drop(self._subscription.end)
-                    return
-                for event in page:
-                    if await self._may_see(event):
-                        self._remember(event)
-                        yield event.text
-        messages = [
-            event
-            for job in opening.states
-            if await self._guard.may_see(job.job)
-            for event in self._standing(job)
-        ]
+        while opening.missed is not None:
+            async with self._turns.of(self._tenant_id):
+                page = await anext(opening.missed, None)
+            if page is None:
+                break
+            await self._check()
+            if self._subscription.end is not None:
+                # What waits comes after what was missed, so it must not be sent either.
+                self._subscription.drop(self._subscription.end)
+                return
+            yield b"".join([event.text for event in page if await self._is_to_be_sent(event)])
+        async with self._turns.of(self._tenant_id):
+            messages = [
+                event
+                for job in opening.states
+                if await self._guard.may_see(job.job)
+                for event in self._standing(job)
+            ]
         # With the last of them the client has heard all up to the position, and not before.
-        for index, (name, data) in enumerate(messages, start=1):
-            yield event_text(
-                name, data, number=opening.position if index == len(messages) else None
-            )
-        if not messages:
-            yield position_text(opening.position)
+        last = len(messages)
+        yield b"".join(
+            event_text(name, data, number=opening.position if index == last else None)
+            for index, (name, data) in enumerate(messages, start=1)
+        ) or position_text(opening.position)
+
+    async def _is_to_be_sent(self, event: StreamedEvent) -> bool:
+        if not await self._may_see(event):
+            return False
+        self._remember(event)
+        return True
 
     def _standing(self, job: JobSnapshot) -> list[tuple[str, bytes]]:
         """Where a job stands; and how it has ended, by the name of that event."""
@@ -166,23 +177,28 @@ class Following:
 
     # -- what comes then --------------------------------------------------------------------------
 
-    async def _next(self) -> AsyncIterator[bytes]:
-        for event in self._subscription.take():
-            if event.number <= self._position:
-                continue
-            self._position = event.number
-            if not self._is_shown(event) and await self._may_see(event):
-                self._remember(event)
-                self._sent_position = event.number
-                yield event.text
-                if event.ends and self._end_with(event.job.job_id):
-                    return
-        for job in self._subscription.take_standing():
-            name = self._news(job)
-            if name is not None and await self._guard.may_see(job.job):
-                now = self._jobs.clock.now()
-                self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
-                yield event_text(name, encode(status_document(job, now)), number=None)
+    async def _next(self) -> bytes:
+        """All that waits, as one text: to send a hundred takes as long as to send one."""
+        if not self._subscription.has_some:
+            return b""
+        texts: list[bytes] = []
+        async with self._turns.of(self._tenant_id):
+            for event in self._subscription.take():
+                if event.number <= self._position:
+                    continue
+                self._position = event.number
+                if not self._is_shown(event) and await self._is_to_be_sent(event):
+                    self._sent_position = event.number
+                    texts.append(event.text)
+                    if event.ends and self._end_with(event.job.job_id):
+                        return b"".join(texts)
+            for job in self._subscription.take_standing():
+                name = self._news(job)
+                if name is not None and await self._guard.may_see(job.job):
+                    now = self._jobs.clock.now()
+                    self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
+                    texts.append(event_text(name, encode(status_document(job, now)), number=None))
+        return b"".join(texts)
 
     async def _may_see(self, event: StreamedEvent) -> bool:
         if await self._guard.may_see(event.job):

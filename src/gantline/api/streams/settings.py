@@ -1,15 +1,14 @@
 """Settings of event streams, each with its default and unit."""
 
+from gantline.api.shares import Share
 from gantline.contract.bounds import CheckedStruct
 
 
 class StreamSettings(CheckedStruct, frozen=True, kw_only=True):
     """How many streams there may be, and how long one goes on."""
 
-    most: int = 1000
-    """How many streams of this process may be open; more are answered 429."""
-    most_of_one: int = 20
-    """How many of them one principal may have."""
+    open: Share = Share(of_principal=20, of_tenant=200, in_process=1000)
+    """Streams that are open; more are answered 429."""
     ping_seconds: float = 15.0
     """How often a comment is sent, so that no proxy takes the connection for dead."""
     check_seconds: float = 3.0

@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 from gantline.api.call import Call, Identify
 from gantline.api.json_response import NO_STORE
 from gantline.api.port import Jobs
-from gantline.api.problems import ApiCode, Refused
+from gantline.api.problems import ApiCode
+from gantline.api.shares import Holder, Shares, Turns
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.following import Following, StreamGuard
 from gantline.api.streams.opening import Opener, StreamOpening
@@ -21,7 +22,6 @@ from gantline.api.streams.settings import StreamSettings
 from gantline.api.streams.subscription import End, EventFilter, Subscription
 from gantline.api.streams.watch import IsStopping, Watch, stopping_of
 from gantline.auth.authorizer import Authorizer
-from gantline.auth.principal import Principal
 from gantline.contract.errors import GantlineError
 
 _log = logging.getLogger("gantline.api")
@@ -41,7 +41,14 @@ class Streams:
         self._feed = Feed(jobs, most_missed=settings.most_missed)
         self._opener = Opener(jobs, self._feed)
         self._watch = Watch(jobs, every_seconds=settings.progress_seconds)
-        self._owners: dict[Subscription, tuple[str, str]] = {}
+        self._shares = Shares(
+            settings.open,
+            "event streams open",
+            code=ApiCode.TOO_MANY_STREAMS,
+            code_of_process=ApiCode.TOO_MANY_STREAMS,
+        )
+        self._turns = Turns(1)
+        self._holders: dict[Subscription, Holder] = {}
         self._open: dict[Subscription, IsStopping] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -64,7 +71,9 @@ class Streams:
             event_filter, most_bytes=settings.most_waiting_bytes, ends_with=ends_with
         )
 
-        self._count(subscription, call.principal)
+        holder = Holder.of(call.principal)
+        self._shares.take(holder)
+        self._holders[subscription] = holder
         try:
             opening = await self._opening(subscription, last)
             if opening is None:
@@ -72,7 +81,13 @@ class Streams:
                 return Response(status_code=204, headers={"cache-control": NO_STORE})
             guard = StreamGuard(call, identify, self._authorizer, clock=self._jobs.clock)
             following = Following(
-                self._jobs, self._feed, subscription, guard, opening, settings=settings
+                self._jobs,
+                self._feed,
+                subscription,
+                guard,
+                opening,
+                settings=settings,
+                turns=self._turns,
             )
         except BaseException:
             self._unsubscribe(subscription)
@@ -84,18 +99,6 @@ class Streams:
             close=lambda: self._unsubscribe(subscription),
             stall_seconds=settings.stall_seconds,
         )
-
-    def _count(self, subscription: Subscription, principal: Principal) -> None:
-        """Raise Refused where there are too many."""
-        settings, owner = self._settings, (principal.tenant_id, principal.id)
-        if sum(one == owner for one in self._owners.values()) >= settings.most_of_one:
-            raise Refused(
-                ApiCode.TOO_MANY_STREAMS,
-                f"You have {settings.most_of_one} event streams open, and may not have more.",
-            )
-        if len(self._owners) >= settings.most:
-            raise Refused(ApiCode.TOO_MANY_STREAMS, "All event streams of this server are taken.")
-        self._owners[subscription] = owner
 
     def look(self) -> None:
         """Something was done here that leaves an event; those who follow it need not wait."""
@@ -127,7 +130,8 @@ class Streams:
             self._looking = asyncio.create_task(self._look_at_the_server())
 
     def _unsubscribe(self, subscription: Subscription) -> None:
-        self._owners.pop(subscription, None)
+        if holder := self._holders.pop(subscription, None):
+            self._shares.give_back(holder)
         self._open.pop(subscription, None)
         self._feed.leave(subscription)
         self._watch.remove(subscription)

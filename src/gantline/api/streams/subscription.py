@@ -225,6 +225,8 @@ class Subscription:
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is something to send or the stream has ended, but not for ever."""
+        if self.end is None and not self.has_some:
+            self._some.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._some.wait()
@@ -232,14 +234,17 @@ class Subscription:
     def take(self) -> list[StreamedEvent]:
         taken, self._bytes = list(self._events), 0
         self._events.clear()
-        if self.end is None:
-            self._some.clear()
         return taken
 
     def take_standing(self) -> list[JobSnapshot]:
         taken = list(self._standing.values())
         self._standing.clear()
         return taken
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there is anything to be taken."""
+        return bool(self._events or self._standing)
 
     @property
     def is_empty(self) -> bool:

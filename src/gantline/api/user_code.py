@@ -1,0 +1,112 @@
+"""Code of the user's own that requests call: it may be slow, and must not hold up all the others.
+
+A function cannot be interrupted, so a time limit needs a thread, and that takes longer than most
+such functions do. So each is called on the event loop until it was slow once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from gantline.api.problems import ApiCode
+from gantline.api.shares import Turns
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Authorizer, Target
+from gantline.auth.principal import Principal
+from gantline.contract.errors import GantlineError
+from gantline.contract.query import Visibility
+from gantline.runtime import monotonic
+from gantline.worker.threads import HandlerThreads
+
+_log = logging.getLogger("gantline.api")
+
+T = TypeVar("T")
+
+
+class CodeTooSlow(GantlineError):
+    """A function of the user's own did not return in time."""
+
+    code = ApiCode.REQUEST_TIMEOUT
+
+
+class UserCode:
+    """Calls functions of the user's own; each is known by a name, for the log.
+
+    In threads, one of each tenant at a time: a function that never returns holds up that tenant.
+    """
+
+    def __init__(self, *, slow_seconds: float, timeout_seconds: float) -> None:
+        self._slow_seconds = slow_seconds
+        self._timeout_seconds = timeout_seconds
+        self._slow: set[str] = set()
+        self._threads = HandlerThreads()
+        self._turns = Turns(1)
+
+    async def call(self, function: Callable[[], T], *, name: str, tenant_id: str) -> T:
+        """Call a function, in a thread if it was slow before; raise CodeTooSlow, or its error."""
+        if name in self._slow:
+            return await self.limited(self._in_thread(function, tenant_id), name=name)
+        began = monotonic()
+        try:
+            return function()
+        finally:
+            self._look_at(name, monotonic() - began)
+
+    async def limited(self, waiting: Awaitable[T], *, name: str) -> T:
+        """Wait for a function of the user's own that is async; raise CodeTooSlow."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds) as limit:
+                return await waiting
+        except TimeoutError:
+            if not limit.expired():
+                raise  # its own
+            _log.warning("%s has not returned within %g s", name, self._timeout_seconds)
+            raise CodeTooSlow("A check of this server's own took too long.") from None
+
+    def _look_at(self, name: str, seconds: float) -> None:
+        if seconds >= self._slow_seconds:
+            self._slow.add(name)
+            _log.warning(
+                "%s took %.2f s, in which no other request went on; it is called in a thread now",
+                name,
+                seconds,
+            )
+
+    async def _in_thread(self, function: Callable[[], T], tenant_id: str) -> T:
+        await self._turns.take(tenant_id)
+        running = asyncio.create_task(self._threads.call(function))
+
+        def end(running: asyncio.Task[Any]) -> None:
+            self._turns.give_back(tenant_id)
+            if not running.cancelled():
+                running.exception()  # there may be nobody left to raise it to
+
+        running.add_done_callback(end)
+        found: T = await asyncio.shield(running)  # a thread goes on when nobody waits any more
+        return found
+
+    async def close(self) -> None:
+        self._threads.close()
+
+
+def name_of(function: Any) -> str:
+    """A function as the log names it."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{function.__module__}.{name}"
+
+
+class LimitedAuthorizer:
+    """An authorizer of the user's own, with a time limit."""
+
+    def __init__(self, authorizer: Authorizer, code: UserCode) -> None:
+        self._authorizer = authorizer
+        self._code = code
+        self._name = name_of(type(authorizer).may)
+
+    async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+        asked = self._authorizer.may(principal, action, target)
+        return await self._code.limited(asked, name=self._name)
+
+    def scope(self, principal: Principal, action: Action) -> Visibility:
+        return self._authorizer.scope(principal, action)

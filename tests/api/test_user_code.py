@@ -1,0 +1,184 @@
+"""Code of the user's own that takes long stops no other request."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gantline import Gantline
+from gantline.api import ApiSettings
+from gantline.api.function_authorizer import FunctionAuthorizer
+from gantline.auth.action import Action
+from gantline.auth.authorizer import DefaultAuthorizer, Target
+from gantline.auth.principal import Principal
+from tests.api.application import ByName
+from tests.api.conftest import Asker, asker_of
+
+GREET = {"jobType": "greet", "payload": "ada"}
+
+
+class Slow:
+    """A function that is quick, until it is told to wait for the end of the test."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.begun = threading.Semaphore(0)
+        self.end = threading.Event()
+        self.threads: list[str] = []
+
+    def __call__(self) -> None:
+        self.threads.append(threading.current_thread().name)
+        self.begun.release()
+        if self.waits:
+            self.end.wait(30)
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    slow = Slow()
+    yield slow
+    slow.end.set()
+
+
+@asynccontextmanager
+async def asking(
+    slow: Slow, *, limit: float = 30.0, slow_seconds: float = 0.0, **options: Any
+) -> AsyncIterator[Asker]:
+    """With no time at all on the loop, each function is in a thread from its second call on."""
+    jobs = Gantline("memory://")
+
+    def subject(name: str) -> str:
+        slow()
+        return name
+
+    @jobs.job("greet", subject=subject)
+    async def greet(name: str) -> None: ...
+
+    @jobs.job("other")
+    async def other() -> None: ...
+
+    settings = ApiSettings(slow_code_seconds=slow_seconds, code_timeout_seconds=limit)
+    async with (
+        jobs,
+        asker_of(jobs.api(authenticator=ByName(), settings=settings, **options)) as ask,
+    ):
+        yield ask
+
+
+async def begun(slow: Slow) -> None:
+    await asyncio.to_thread(slow.begun.acquire, timeout=30)
+
+
+async def test_a_slow_function_is_named_once_and_goes_to_a_thread(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(slow) as ask:
+        for _ in range(3):
+            assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
+    main = threading.current_thread().name
+    assert [name == main for name in slow.threads] == [True, False, False]
+    told = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
+    assert len(told) == 1
+    assert "asking.<locals>.greet" in told[0]
+
+
+async def test_a_quick_function_stays_where_it_is(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(slow, slow_seconds=30.0) as ask:
+        for _ in range(3):
+            assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
+    assert set(slow.threads) == {threading.current_thread().name}
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_others_go_on_while_a_function_takes_long(slow: Slow) -> None:
+    async with asking(slow) as ask:
+        await ask("alice", "POST", "/api/jobs", GREET)
+        await begun(slow)
+        slow.waits = True
+        waiting = asyncio.create_task(ask("alice", "POST", "/api/jobs", GREET))
+        await begun(slow)
+        assert (await ask("alice", "POST", "/api/jobs", {"jobType": "other"})).status_code == 202
+        slow.waits = False
+        assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
+        slow.end.set()
+        assert (await waiting).status_code == 202
+
+
+async def test_a_function_that_does_not_return_holds_up_its_tenant_alone(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(slow, limit=0.1) as ask:
+        await ask("alice", "POST", "/api/jobs", GREET)
+        slow.waits = True
+        for _ in range(2):
+            response = await ask("alice", "POST", "/api/jobs", GREET)
+            assert (response.status_code, response.json()["errorCode"]) == (503, "REQUEST_TIMEOUT")
+        assert len(slow.threads) == 2, "the second one has not begun: one of a tenant at a time"
+        slow.waits = False
+        assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
+    assert "has not returned within 0.1 s" in caplog.text
+
+
+async def test_what_a_function_raises_in_a_thread_is_answered_as_ever(slow: Slow) -> None:
+    async with asking(slow) as ask:
+        await ask("alice", "POST", "/api/jobs", GREET)
+        response = await ask("alice", "POST", "/api/jobs", {**GREET, "payload": 5})
+        assert (response.status_code, response.json()["errorCode"]) == (422, "VALIDATION_ERROR")
+
+
+async def test_one_of_a_batch_that_takes_too_long_is_refused_alone(slow: Slow) -> None:
+    async with asking(slow, limit=0.1) as ask:
+        await ask("alice", "POST", "/api/jobs", GREET)
+        slow.waits = True
+        body = {"jobs": [GREET, {"jobType": "other"}]}
+        batch = (await ask("alice", "POST", "/api/jobs/batch", body)).json()
+        assert batch["items"][0]["problem"]["errorCode"] == "REQUEST_TIMEOUT"
+        assert batch["accepted"] == 1
+
+
+async def test_an_authorizer_that_is_a_function_goes_to_a_thread_too(slow: Slow) -> None:
+    def may(principal: Principal, action: Action, target: Target) -> bool:
+        slow()
+        return principal.id != "user:bob"
+
+    async with asking(Slow(), limit=0.1, authorizer=FunctionAuthorizer(may)) as ask:
+        assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
+        assert (await ask("bob", "POST", "/api/jobs", GREET)).status_code == 403
+        slow.waits = True
+        response = await ask("alice", "POST", "/api/jobs", GREET)
+        assert (response.status_code, response.json()["errorCode"]) == (503, "REQUEST_TIMEOUT")
+
+
+class Never(DefaultAuthorizer):
+    async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+        if principal.id == "user:bob":
+            await asyncio.Event().wait()
+        return await super().may(principal, action, target)
+
+
+class NeverByItself:
+    """The same, not made of ours."""
+
+    def __init__(self) -> None:
+        self._never = Never()
+        self.scope = self._never.scope
+
+    async def may(self, principal: Principal, action: Action, target: Target) -> bool:
+        return await self._never.may(principal, action, target)
+
+
+@pytest.mark.parametrize("authorizer", [Never(), NeverByItself()], ids=["derived", "own"])
+async def test_an_authorizer_that_is_async_has_a_time_limit(
+    slow: Slow, authorizer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(slow, limit=0.1, authorizer=authorizer) as ask:
+        assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
+        response = await ask("bob", "POST", "/api/jobs", GREET)
+        assert (response.status_code, response.json()["errorCode"]) == (503, "REQUEST_TIMEOUT")
+    assert f"{type(authorizer).__name__}.may has not returned" in caplog.text
