@@ -268,7 +268,7 @@ async def test_one_tenant_at_full_misuse_harms_no_other(receiver: Receiver) -> N
         postgres.stop()
 
 
-@pytest.mark.wide
+@pytest.mark.chaos
 async def test_one_tenant_at_misuse_for_a_moment_harms_no_other(
     postgres: PostgresServer, receiver: Receiver
 ) -> None:
