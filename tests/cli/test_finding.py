@@ -14,7 +14,8 @@ from click.testing import Result
 from gantline.api.documents import ListedJob
 from gantline.cli.type_stats import measure
 from gantline.contract.clock import SystemClock
-from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE
+from gantline.contract.job import DELIVERY_QUEUE
+from gantline.contract.webhook import DELIVERY_TYPE
 from gantline.manager.manager import JobManager
 from gantline.manager.submitter import Submission
 from gantline.testing.factories import make_job

@@ -13,8 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gantline.contract.clock import later
 from gantline.contract.errors import Code, InvalidEnvelope, InvalidFormat, PayloadTooLarge
-from gantline.contract.job import BROKER_KEY_LIMIT, Job, check_job, key_of_owner, read_job
+from gantline.contract.job import (
+    BROKER_KEY_LIMIT,
+    MAX_DELAY,
+    Job,
+    check_job,
+    key_of_owner,
+    read_job,
+)
 from gantline.contract.job_id import new_job_id
 from gantline.contract.payload import encode_payload
 from gantline.runtime import new_uuid
@@ -84,6 +92,8 @@ def json_values() -> st.SearchStrategy[Any]:
 @st.composite
 def valid_jobs(draw: st.DrawFn) -> Job:
     max_attempts = draw(st.integers(1, 1000))
+    created_at = draw(instants())
+    latest = later(created_at, MAX_DELAY).replace(tzinfo=None)
     return Job(
         job_id=draw(st.uuids()),
         job_type=draw(names(128, least=1)),
@@ -93,11 +103,11 @@ def valid_jobs(draw: st.DrawFn) -> Job:
         attempt=draw(st.integers(1, max_attempts)),
         max_attempts=max_attempts,
         payload=msgspec.Raw(encode_payload(draw(json_values())).body),
-        created_at=draw(instants()),
+        created_at=created_at,
         tenant_id=draw(names(128, least=1)),
-        queue=draw(names(128, least=1)),
+        queue=draw(names(128, least=1).filter(lambda name: not name.startswith("gantline."))),
         priority=draw(st.integers(0, 3)),
-        scheduled_at=draw(st.none() | instants()),
+        scheduled_at=draw(st.none() | st.datetimes(max_value=latest, timezones=st.just(UTC))),
         payload_version=draw(st.integers(1, 2**31 - 1)),
         created_by=draw(names(256)),
         parent_job_id=draw(st.none() | st.uuids()),
@@ -360,6 +370,21 @@ def test_a_number_stays_within_its_bounds(
 )
 def test_the_bounds_themselves_are_allowed(fields: dict[str, Any]) -> None:
     check_job(make_job(**fields))
+
+
+@pytest.mark.parametrize("queue", ["webhooks", "gantline.outbox", "gantline."])
+def test_a_queue_of_our_own_is_for_our_own_jobs(queue: str) -> None:
+    assert problems_of(Job(job_type="a", queue=queue)).keys() == {"#/queue"}
+    for other in ("webhooks2", "Webhooks", "gantline", "my.gantline.x"):
+        check_job(Job(job_type="a", queue=other))
+
+
+def test_a_job_is_put_off_for_as_long_as_a_delay_may_be() -> None:
+    created_at = datetime(2026, 1, 1, tzinfo=UTC)
+    check_job(Job(job_type="a", created_at=created_at, scheduled_at=created_at + MAX_DELAY))
+    late = created_at + MAX_DELAY + timedelta(microseconds=1)
+    job = Job(job_type="a", created_at=created_at, scheduled_at=late)
+    assert problems_of(job) == {"#/scheduledAt": "is more than 3650 days after createdAt"}
 
 
 def test_the_trace_context_has_a_limit_in_bytes() -> None:

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job import Job
+from gantline.contract.job import MAX_DELAY, Job
 from gantline.contract.outcome import ErrorInfo
-from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, Linear, RetryStrategy, RetryTable
+from gantline.contract.retry import Backoff, Fixed, Linear, RetryStrategy, RetryTable
 from gantline.testing.factories import make_job
 
 # Other work on the machine is no failure.

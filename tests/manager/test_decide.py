@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantline.contract.errors import Code, IllegalTransition
-from gantline.contract.job import Job
+from gantline.contract.job import MAX_DELAY, Job
 from gantline.contract.outcome import (
     LEASE_EXPIRED,
     ErrorInfo,
@@ -25,7 +25,7 @@ from gantline.contract.outcome import (
     Unreadable,
 )
 from gantline.contract.policy import DEFAULT_POLICY, Placement, Policy
-from gantline.contract.retry import MAX_DELAY, Backoff, Fixed, RetryStrategy
+from gantline.contract.retry import Backoff, Fixed, RetryStrategy
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, Run
 from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind

@@ -15,8 +15,8 @@ from typing import Any
 
 from gantline import Gantline, WorkerSettings
 from gantline.contract.clock import SystemClock
+from gantline.contract.job import DELIVERY_QUEUE
 from gantline.contract.store import JobStore
-from gantline.contract.webhook import DELIVERY_QUEUE
 from gantline.manager.cursors import lags
 from gantline.stores import store_from_url
 from gantline.testing.faults import Call, intercepted

@@ -12,7 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from gantline import Gantline, WorkerSettings
-from gantline.contract.webhook import DELIVERY_QUEUE, WebhookSpec
+from gantline.contract.job import DELIVERY_QUEUE
+from gantline.contract.webhook import WebhookSpec
 from gantline.webhooks.concurrency import EndpointLimits, TenantQuotas
 from tests.servers.receiver import Receiver, status
 from tests.webhooks.shop import make_jobs

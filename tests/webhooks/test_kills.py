@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from gantline import Gantline
-from gantline.contract.job import DEFAULT_QUEUE
+from gantline.contract.job import DEFAULT_QUEUE, DELIVERY_QUEUE
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, WebhookSpec
+from gantline.contract.webhook import DELIVERY_TYPE, WebhookSpec
 from gantline.testing.liveness import watching
 from tests.judging import history_in, judge
 from tests.servers.receiver import Received, Receiver

@@ -13,9 +13,9 @@ import pytest
 from gantline import WorkerSettings
 from gantline.audit.chain import AuditChains
 from gantline.contract.errors import IllegalTransition
+from gantline.contract.job import DELIVERY_QUEUE
 from gantline.contract.query import LaneRequest
 from gantline.contract.webhook import (
-    DELIVERY_QUEUE,
     DELIVERY_TYPE,
     DeliveryStatus,
     IssuedWebhook,

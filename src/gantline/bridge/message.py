@@ -1,7 +1,7 @@
 """Messages as brokers carry them, and the job envelopes that are read out of them."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID, uuid5
@@ -11,6 +11,7 @@ import msgspec
 from gantline.contract.errors import Code
 from gantline.contract.job import Job, read_job
 from gantline.contract.job_event import JobEvent
+from gantline.runtime import now
 
 JSON: Final = "application/json"
 CLOUD_EVENT: Final = "application/cloudevents+json"
@@ -88,6 +89,8 @@ def _build_properties(job: Job, attempt: int) -> dict[str, Property]:
 MOST_BYTES: Final = 1 << 20
 """Of a body that is read at all; an envelope with the largest payload stays far below."""
 
+# Clocks differ; and how long a job may be put off is counted from its createdAt.
+_MOST_AHEAD: Final = timedelta(days=1)
 _IDENTITY: Final = UUID("5f0c1f0e-7d0b-5b57-9a53-3b0f8d1c6a4e")
 _FROM_PROPERTIES: Final = (
     ("jobType", "JobType"),
@@ -138,6 +141,8 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
         job = read_job(msgspec.json.encode(given))
     except ValueError:  # InvalidFormat is one, and so is what cannot be encoded
         raise _invalid("The body is not a job envelope.") from None
+    if job.created_at - now() > _MOST_AHEAD:
+        raise _invalid("The createdAt is in the future.")
     if job.tenant_id != tenant and not trusts_tenant:
         raise _invalid("The envelope names a tenant for which this bridge is not open.")
     if "jobId" in given:

@@ -23,9 +23,9 @@ from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
 from gantline.cli.talk import counted, say
 from gantline.contract.errors import GantlineError, InvalidInput
+from gantline.contract.job import MAX_DELAY
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.retention import Retention
-from gantline.contract.retry import MAX_DELAY
 from gantline.contract.status import TERMINAL, JobStatus
 from gantline.contract.store import JobStore
 from gantline.manager.manager import Acted

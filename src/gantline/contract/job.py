@@ -1,7 +1,7 @@
 """The Job Contract: the one envelope in which every piece of work travels."""
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,15 +9,19 @@ import msgspec
 
 from gantline.contract import payload as rules
 from gantline.contract.clock import as_utc
-from gantline.contract.errors import InvalidEnvelope, InvalidFormat, Problem
+from gantline.contract.errors import InvalidEnvelope, InvalidFormat, InvalidInput, Problem
 from gantline.contract.job_id import new_job_id
 from gantline.contract.text import name_problem
 from gantline.runtime import now
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_QUEUE: Final = "default"
+DELIVERY_QUEUE: Final = "webhooks"
+RESERVED_NAMES: Final = "gantline."
+"""What the names of Gantline's own job types and queues begin with, but for DELIVERY_QUEUE."""
 DEFAULT_PRIORITY: Final = 2
 DEFAULT_MAX_ATTEMPTS: Final = 3
+MAX_DELAY: Final = timedelta(days=3650)
 BROKER_KEY_LIMIT: Final = 128
 
 _NAME_LIMITS: Final = {
@@ -128,6 +132,18 @@ def key_of_owner(owner: str, key: str) -> str:
     return f"{owner.replace('%', '%25').replace('/', '%2F')}/{key}" if key else ""
 
 
+def check_queue(queue: str) -> None:
+    """Raise InvalidInput for a queue of Gantline's own jobs, which nobody else's may wait in."""
+    if _is_reserved(queue):
+        raise InvalidInput(
+            f"The queue {queue!r} is one of Gantline's own.", next_step="Name another one."
+        )
+
+
+def _is_reserved(queue: str) -> bool:
+    return queue == DELIVERY_QUEUE or queue.startswith(RESERVED_NAMES)
+
+
 def check_job(
     job: Job, *, payload_limit: int = rules.DEFAULT_PAYLOAD_LIMIT, data: Any = msgspec.UNSET
 ) -> Any:
@@ -136,6 +152,8 @@ def check_job(
     Return the payload's data: `data`, where it was encoded and so checked here, else it is decoded.
     """
     problems = [*_name_problems(job), *_number_problems(job), *_trace_problems(job)]
+    if _is_reserved(job.queue):
+        problems.append(Problem("#/queue", "is one of Gantline's own; name another one"))
     if problems:
         raise InvalidEnvelope(problems)
     if data is not msgspec.UNSET:
@@ -161,6 +179,9 @@ def _name_problems(job: Job) -> list[Problem]:
 
 
 def _number_problems(job: Job) -> list[Problem]:
+    if job.scheduled_at is not None and job.scheduled_at - job.created_at > MAX_DELAY:
+        detail = f"is more than {MAX_DELAY.days} days after createdAt"
+        return [Problem(_pointer("scheduled_at"), detail)]
     if (
         0 <= job.priority <= 3
         and 1 <= job.attempt <= job.max_attempts <= 1000

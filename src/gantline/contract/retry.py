@@ -7,10 +7,8 @@ from typing import Annotated, Protocol
 import msgspec
 
 from gantline.contract.bounds import CheckedStruct
-from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, Job
+from gantline.contract.job import DEFAULT_MAX_ATTEMPTS, MAX_DELAY, Job
 from gantline.contract.outcome import ErrorInfo
-
-MAX_DELAY = timedelta(days=3650)
 
 
 class RetryStrategy(Protocol):

@@ -12,13 +12,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from gantline.contract.job import RESERVED_NAMES
 from gantline.contract.job_event import OutcomeDocument
 from gantline.contract.status import Event
 
-RESERVED_TYPES: Final = "gantline."
+RESERVED_TYPES: Final = RESERVED_NAMES
 """What the types of Gantline's own jobs begin with; no consumer gets their events."""
 DELIVERY_TYPE: Final = "gantline.webhook-delivery"
-DELIVERY_QUEUE: Final = "webhooks"
 ALL_EVENTS: Final = "job.*"
 TEST_EVENT: Final = "webhook.test"
 EVENT_TYPES: Final = tuple(

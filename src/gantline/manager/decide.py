@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final, assert_never
 
 from gantline.contract.errors import Code, IllegalTransition
-from gantline.contract.job import Job
+from gantline.contract.job import MAX_DELAY, Job
 from gantline.contract.outcome import (
     LEASE_EXPIRED,
     NO_HANDLER,
@@ -22,7 +22,6 @@ from gantline.contract.outcome import (
     Unreadable,
 )
 from gantline.contract.policy import Placement, Policy, as_asked
-from gantline.contract.retry import MAX_DELAY
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot, Run
 from gantline.contract.status import REDRIVABLE, JobStatus, Reason
 from gantline.contract.transition import RunGuard, Transition

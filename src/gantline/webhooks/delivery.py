@@ -7,11 +7,11 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.contract.job import Job
+from gantline.contract.job import DELIVERY_QUEUE, Job
 from gantline.contract.payload import fingerprint
 from gantline.contract.snapshot import LogEntry
 from gantline.contract.submission import NewJob
-from gantline.contract.webhook import DELIVERY_QUEUE, DELIVERY_TYPE, DeliveryAttempt, WebhookSpec
+from gantline.contract.webhook import DELIVERY_TYPE, DeliveryAttempt, WebhookSpec
 from gantline.webhooks.bodies import Body
 from gantline.webhooks.retry import NoResponse, WebhookResponse, count_attempts
 

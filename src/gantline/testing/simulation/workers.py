@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
-from gantline.contract.webhook import DELIVERY_QUEUE
+from gantline.contract.job import DELIVERY_QUEUE
 from gantline.testing.simulation.application import QUEUES, MakeApplication
 from gantline.testing.simulation.network import WRITES, Network
 from gantline.testing.simulation.outside import Outside
