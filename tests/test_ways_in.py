@@ -1,5 +1,8 @@
 """Every way in, against every reason to refuse: each holds, with the same code everywhere.
 
+Only code of the application and operators of the installation name a queue that the type does not
+declare, and nobody one of our own.
+
 What was accepted is not refused later: a follow-up and a job that leaves an outbox go in whatever
 the cap says. Where nobody can be told, a message of the bridge is held and a schedule notes the
 reason.
@@ -7,10 +10,10 @@ reason.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import httpx2
@@ -22,11 +25,11 @@ from click.testing import CliRunner
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from gantline import Context, Gantline, JobStatus
+from gantline import Context, Gantline, JobDefaults, JobGroup, JobStatus
 from gantline.bridge.intake import Intake
-from gantline.bridge.message import Message
+from gantline.bridge.message import Message, Rejected
 from gantline.cli.main import main
-from gantline.contract.errors import Code, GantlineError, QueueFull
+from gantline.contract.errors import Code, GantlineError, InvalidInput, QueueFull
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
 from gantline.manager.switches import Switches
@@ -72,51 +75,59 @@ class Place:
 
 # -- the ways -------------------------------------------------------------------------------------
 
-Way = Callable[[Place], Awaitable[str]]
 Reason = Callable[[Place], Awaitable[None]]
 
 
-async def by_python(place: Place) -> str:
-    await place.type.submit(1)
+class Way(Protocol):
+    """Submit one job, to the queue of its type or to another one; return its code or ACCEPTED."""
+
+    __name__: str
+
+    async def __call__(self, place: Place, *, queue: str | None = None) -> str: ...
+
+
+async def by_python(place: Place, *, queue: str | None = None) -> str:
+    await place.type.submit(1, queue=queue)
     return ACCEPTED
 
 
-async def by_many(place: Place) -> str:
-    await place.type.submit_many([1])
+async def by_many(place: Place, *, queue: str | None = None) -> str:
+    await place.type.submit_many([1], queue=queue)
     return ACCEPTED
 
 
-async def by_sync(place: Place) -> str:
-    await asyncio.to_thread(place.type.submit_sync, 1)
+async def by_sync(place: Place, *, queue: str | None = None) -> str:
+    await asyncio.to_thread(place.type.submit_sync, 1, queue=queue)
     return ACCEPTED
 
 
-async def by_transaction(place: Place) -> str:
+async def by_transaction(place: Place, *, queue: str | None = None) -> str:
     async with place.jobs.transaction() as connection:
-        await place.type.submit(1, connection=connection)
+        await place.type.submit(1, connection=connection, queue=queue)
     return ACCEPTED
 
 
-async def by_http(place: Place) -> str:
-    return await _posted(place, "/api/jobs", {"jobType": TYPE, "payload": 1})
+async def by_http(place: Place, *, queue: str | None = None) -> str:
+    return await _posted(place, "/api/jobs", {"jobType": TYPE, "payload": 1, "queue": queue})
 
 
-async def by_batch(place: Place) -> str:
+async def by_batch(place: Place, *, queue: str | None = None) -> str:
     async with _asked(place) as client:
-        body = {"jobs": [{"jobType": TYPE, "payload": 1}]}
+        body = {"jobs": [{"jobType": TYPE, "payload": 1, "queue": queue}]}
         (item,) = (await client.post("/api/jobs/batch", json=body)).json()["items"]
     return str(item["problem"]["errorCode"]) if item.get("problem") else ACCEPTED
 
 
-async def by_endpoint(place: Place) -> str:
+async def by_endpoint(place: Place, *, queue: str | None = None) -> str:
+    """It leaves no choice of a queue."""
     return await _posted(place, "/orders", 1)
 
 
-async def by_command(place: Place) -> str:
-    return await _command(place, "--store", place.url)
+async def by_command(place: Place, *, queue: str | None = None) -> str:
+    return await _command(place, queue, "--store", place.url)
 
 
-async def by_command_to_a_server(place: Place) -> str:
+async def by_command_to_a_server(place: Place, *, queue: str | None = None) -> str:
     port = free_port()
     config = uvicorn.Config(_served(place), port=port, log_level="critical", lifespan="off")
     server = uvicorn.Server(config)
@@ -125,7 +136,7 @@ async def by_command_to_a_server(place: Place) -> str:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not server.started:  # noqa: ASYNC110  # it has no signal of its own
                 await asyncio.sleep(0.01)
-        return await _command(place, "--url", f"http://127.0.0.1:{port}")
+        return await _command(place, queue, "--url", f"http://127.0.0.1:{port}")
     finally:
         server.should_exit = True
         await serving
@@ -149,8 +160,8 @@ async def _posted(place: Place, path: str, body: object) -> str:
     return ACCEPTED if answer.status_code == 202 else str(answer.json()["errorCode"])
 
 
-async def _command(place: Place, *where: str) -> str:
-    words = [*where, "job", "submit", TYPE, "1"]
+async def _command(place: Place, queue: str | None, *where: str) -> str:
+    words = [*where, "job", "submit", TYPE, "1", *(["--queue", queue] if queue else [])]
     done = await asyncio.to_thread(CliRunner().invoke, main, words, standalone_mode=True)
     return ACCEPTED if done.exit_code == 0 else _code_in(done.stderr)
 
@@ -161,6 +172,8 @@ def _code_in(text: str) -> str:
         "is switched off": Code.JOB_TYPE_DISABLED,
         "may wait in the queue": Code.QUEUE_FULL,
         "is closed": Code.STORE_CLOSED,
+        "jobs:route": Code.FORBIDDEN,
+        "is one of Gantline's own": Code.VALIDATION_ERROR,
     }
     return next((code for words, code in said.items() if words in text), text)
 
@@ -182,6 +195,10 @@ async def full(place: Place) -> None:
     await place.jobs.switches.cap_queue("default", 0)
 
 
+async def full_for_a_tenant(place: Place) -> None:
+    await place.jobs.switches.cap_queue("default", None, per_tenant=0)
+
+
 async def closed(place: Place) -> None:
     await close(place.jobs.store)
     place.jobs.switches.invalidate()
@@ -193,6 +210,7 @@ async def nothing(place: Place) -> None: ...
 REASONS: Final[dict[Reason, str]] = {
     disabled: Code.JOB_TYPE_DISABLED,
     full: Code.QUEUE_FULL,
+    full_for_a_tenant: Code.QUEUE_FULL,
     closed: Code.STORE_CLOSED,
     nothing: ACCEPTED,
 }
@@ -205,9 +223,9 @@ async def opened(place: Place) -> AsyncIterator[Place]:
         yield place
 
 
-async def answer_of(way: Way, place: Place) -> str:
+async def answer_of(way: Way, place: Place, *, queue: str | None = None) -> str:
     try:
-        return await way(place)
+        return await way(place, queue=queue)
     except GantlineError as error:
         return error.code
 
@@ -264,8 +282,8 @@ async def test_sql_words_a_cap_as_every_other_way_in_does(postgres: PostgresServ
     body = msgspec.json.encode({"jobType": TYPE, "payload": 1}).decode()
     async with opened(Place(url)) as place:
         await place.type.submit(1)
-        for cap in (0, 1):
-            await place.jobs.switches.cap_queue("default", cap)
+        for cap, per_tenant in ((0, None), (1, None), (None, 0), (None, 1)):
+            await place.jobs.switches.cap_queue("default", cap, per_tenant=per_tenant)
             with pytest.raises(QueueFull) as refused:
                 await place.type.submit(1)
             async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
@@ -280,18 +298,177 @@ async def test_what_was_accepted_before_is_no_refusal_in_sql(postgres: PostgresS
     body = msgspec.json.encode({"jobType": TYPE, "payload": 1, "idempotencyKey": "k"}).decode()
     async with opened(Place(url)) as place:
         outcomes = []
-        for reason in (nothing, disabled, full, closed):
+        for reason in (nothing, disabled, full, full_for_a_tenant, closed):
             await reason(place)
             async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
                 submit = location.sql("SELECT outcome FROM gantline.submit(%s)")
                 outcomes += await (await connection.execute(submit, (body,))).fetchall()
-        assert outcomes == [("accepted",), *[("duplicate",)] * 3]
+        assert outcomes == [("accepted",), *[("duplicate",)] * 4]
+
+
+# -- a queue that the type does not declare -------------------------------------------------------
+
+FROM_OUTSIDE: Final = (by_http, by_batch, by_command_to_a_server)
+CHOOSING: Final = tuple(way for way in WAYS if way is not by_endpoint)
+each_choosing = pytest.mark.parametrize("way", CHOOSING, ids=lambda way: way.__name__)
+
+
+@each_choosing
+async def test_only_code_and_operators_of_the_installation_name_another_queue(
+    way: Way, tmp_path: Path
+) -> None:
+    """Who asks a server here is an operator of his tenant."""
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        expected = Code.FORBIDDEN if way in FROM_OUTSIDE else ACCEPTED
+        assert await answer_of(way, place, queue="elsewhere") == expected
+        assert len(await place.found()) == (expected == ACCEPTED)
+
+
+@pytest.mark.parametrize("queue", ["webhooks", "gantline.outbox"])
+@each_choosing
+async def test_nobody_names_a_queue_of_our_own(way: Way, queue: str, tmp_path: Path) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        assert await answer_of(way, place, queue=queue) == Code.VALIDATION_ERROR
+        assert not await place.found()
+
+
+@pytest.mark.parametrize("queue", ["webhooks", "gantline.outbox"])
+async def test_an_outbox_takes_nothing_for_a_queue_of_our_own(queue: str, tmp_path: Path) -> None:
+    outbox = f"sqlite:///{tmp_path}/outbox.db"
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db", outbox=outbox)) as place:
+        assert await answer_of(by_transaction, place, queue=queue) == Code.VALIDATION_ERROR
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("queue", "webhooks", "queue of job 1 is one of Gantline's own"),
+        ("queue", "gantline.outbox", "queue of job 1 is one of Gantline's own"),
+        ("scheduledAt", "9999-12-31T00:00:00Z", "scheduledAt of job 1 is more than 3650 days"),
+        ("delaySeconds", 4e8, "delaySeconds of job 1 is more than 3650 days from now"),
+    ],
+)
+async def test_sql_names_no_queue_of_our_own_and_no_far_future(
+    field: str, value: object, said: str, postgres: PostgresServer
+) -> None:
+    url = postgres.url(schema=f"w{uuid4().hex}")
+    location = parse_url(url)
+    body = msgspec.json.encode({"jobType": TYPE, "payload": 1, field: value}).decode()
+    async with opened(Place(url)) as place:
+        async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+            with pytest.raises(psycopg.errors.InvalidParameterValue, match=said):
+                await connection.execute(location.sql("SELECT gantline.submit(%s)"), (body,))
+        assert not await place.found()
+
+
+async def test_sql_counts_as_waiting_what_is_due_and_the_tenants_own(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.url(schema=f"w{uuid4().hex}")
+    location = parse_url(url)
+
+    async def is_taken(**fields: object) -> bool:
+        body = msgspec.json.encode({"jobType": TYPE, "payload": 1, **fields}).decode()
+        async with await psycopg.AsyncConnection.connect(location.conninfo) as connection:
+            try:
+                await connection.execute(location.sql("SELECT gantline.submit(%s)"), (body,))
+            except psycopg.errors.ObjectNotInPrerequisiteState:
+                return False
+        return True
+
+    async with opened(Place(url)) as place:
+        await place.jobs.switches.cap_queue("default", 3, per_tenant=2)
+        for _ in range(4):
+            assert await is_taken(delaySeconds=3600)
+        assert [await is_taken() for _ in range(3)] == [True, True, False]
+        assert [await is_taken(tenantId="other") for _ in range(2)] == [True, False]
+        assert await is_taken(queue="another")
+
+
+@pytest.mark.parametrize("field", ["queue", "queues"])
+def test_no_type_is_declared_for_a_queue_of_our_own(field: str) -> None:
+    jobs = Gantline("memory://")
+    for name in ("webhooks", "gantline.x"):
+        options: dict[str, Any] = {field: name if field == "queue" else ["a", name]}
+        with pytest.raises(InvalidInput, match=f"'{name}' is one of Gantline's own. Name another"):
+
+            @jobs.job("declared", **options)
+            async def declared() -> None: ...
+
+    with pytest.raises(InvalidInput, match="is one of Gantline's own"):
+        Gantline("memory://", defaults=JobDefaults(queue="webhooks"))
+    with pytest.raises(InvalidInput, match="is one of Gantline's own"):
+
+        @JobGroup(queue="webhooks").job("grouped")
+        async def grouped() -> None: ...
+
+
+async def test_no_schedule_and_no_follow_up_goes_to_a_queue_of_our_own(tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path}/gantline.db")
+    with pytest.raises(InvalidInput, match="is one of Gantline's own"):
+        place.type.every(timedelta(minutes=1), payload=1, queue="webhooks")
+
+    @place.jobs.job("stray")
+    async def stray(value: int, ctx: Context) -> None:
+        ctx.follow_up(place.type, value, queue="webhooks")
+
+    async with opened(place):
+        handle = await stray.submit(1)
+        async with place.jobs.running(QUICK):
+            ended = await handle.wait(PATIENCE_SECONDS)
+        assert (ended.status, await place.found()) == (JobStatus.FAILED, [])
+
+
+async def test_the_bridge_puts_nothing_into_a_queue_of_our_own(tmp_path: Path) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        intake = Intake(place.jobs, tenant="default")
+        body = msgspec.json.encode({"jobType": TYPE, "payload": 1, "queue": "webhooks"})
+        with suppress(Rejected):
+            await intake.take(Message(body=body, message_id="m"))
+        assert {lane.queue for lane in await place.jobs.store.counts(tenant_id=None)} <= {"default"}
+
+
+@pytest.mark.parametrize("created_at", [None, "9999-12-30T00:00:00Z"])
+async def test_the_bridge_takes_nothing_for_a_far_future(
+    created_at: str | None, tmp_path: Path
+) -> None:
+    """Not even by a createdAt that is as far."""
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        intake = Intake(place.jobs, tenant="default")
+        times = {"scheduledAt": "9999-12-31T00:00:00Z", "createdAt": created_at}
+        body = msgspec.json.encode({"jobType": TYPE, "payload": 1, **times})
+        with pytest.raises(Rejected):
+            await intake.take(Message(body=body, message_id="m"))
+        assert not await place.found()
+
+
+async def test_the_declared_queues_of_a_type_are_served_by_every_worker(tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path}/gantline.db")
+
+    @place.jobs.job("wide", queues=("bulk",))
+    async def wide(value: int) -> None: ...
+
+    async with opened(place):
+        handle = await wide.submit(1, queue="bulk")
+        async with place.jobs.running(msgspec.structs.replace(QUICK, queues={})):
+            assert (await handle.wait(PATIENCE_SECONDS)).status is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("far", [timedelta(days=3651), timedelta(days=2_000_000)])
+async def test_code_names_no_far_future(far: timedelta, tmp_path: Path) -> None:
+    async with opened(Place(f"sqlite:///{tmp_path}/gantline.db")) as place:
+        now = place.clock.now()
+        with pytest.raises(InvalidInput, match="#/scheduledAt: is more than 3650 days after"):
+            await place.type.submit(1, at=now + far)
+        await place.type.submit(1, at=now + timedelta(days=3650))
 
 
 # -- where nobody can be told ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", [disabled, full, closed], ids=lambda reason: reason.__name__)
+@pytest.mark.parametrize(
+    "reason", [disabled, full, full_for_a_tenant, closed], ids=lambda reason: reason.__name__
+)
 async def test_the_bridge_holds_its_message_until_the_job_is_taken(
     reason: Reason, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,7 +491,7 @@ async def test_the_bridge_holds_its_message_until_the_job_is_taken(
 async def _allow(place: Place) -> None:
     switches = Switches(place.jobs.store)
     await switches.disable_type(TYPE, disabled=False)
-    await switches.cap_queue("default", None)
+    await switches.cap_queue("default", None, per_tenant=None)
     await switches.refresh(max_age_seconds=0)
     if switches.closed is not None:
         await reopen(place.jobs.store)
@@ -326,9 +503,10 @@ async def _allow(place: Place) -> None:
     [
         (disabled, "The job type 'ways-in' is switched off."),
         (full, "0 jobs may wait in the queue 'default', and no more."),
+        (full_for_a_tenant, "0 jobs of a tenant may wait in the queue 'default', and no more."),
         (closed, None),
     ],
-    ids=["disabled", "full", "closed"],
+    ids=["disabled", "full", "full for a tenant", "closed"],
 )
 async def test_a_schedule_notes_what_was_refused_and_fires_where_its_store_goes(
     reason: Reason, noted: str | None, tmp_path: Path
@@ -348,8 +526,12 @@ async def test_a_schedule_notes_what_was_refused_and_fires_where_its_store_goes(
 
 @pytest.mark.parametrize(
     ("reason", "ends"),
-    [(disabled, JobStatus.FAILED), (full, JobStatus.COMPLETED)],
-    ids=["disabled", "full"],
+    [
+        (disabled, JobStatus.FAILED),
+        (full, JobStatus.COMPLETED),
+        (full_for_a_tenant, JobStatus.COMPLETED),
+    ],
+    ids=["disabled", "full", "full for a tenant"],
 )
 async def test_a_follow_up_is_stored_and_fails_where_its_type_is_switched_off(
     reason: Reason, ends: JobStatus, tmp_path: Path

@@ -38,6 +38,7 @@ def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
         subject="{document_id}",
         idempotency_key="doc-{document_id}-v{row_version}",
         queue="documents",
+        queues=("slow",),
         timeout=timedelta(seconds=30),
         aliases=("ai-indexing",),
     )
@@ -48,7 +49,7 @@ def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
             raise Permanent("DOCUMENT_UNKNOWN", "There is no such document.")
         return {"pages": 3}
 
-    @jobs.job("mail", max_depth=5)
+    @jobs.job("mail", max_depth=5, queues=("a", "b"))
     async def mail(to: str) -> None:
         """Send a mail."""
 
@@ -56,7 +57,7 @@ def make_jobs(store: str | JobStore, clock: Clock | None = None) -> Gantline:
     async def owned(document: Document) -> None:
         """Have idempotency keys that each owner has for himself."""
 
-    @jobs.job("sweep")
+    @jobs.job("sweep", queues=("q0", "q1", "q2", "full"))
     async def sweep() -> None:
         """Tidy up; needs no payload."""
 

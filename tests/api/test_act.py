@@ -121,7 +121,7 @@ async def test_if_match_star_takes_any_state(ask: Asker) -> None:
 
 
 async def test_an_edited_redrive_is_a_new_job_of_the_old_one(ask: Asker, jobs: Gantline) -> None:
-    job_id = (await submit(ask, {**DOCUMENT, "priority": 1, "maxAttempts": 9})).json()["jobId"]
+    job_id = (await submit(ask, {**DOCUMENT, "priority": 3, "maxAttempts": 9})).json()["jobId"]
     path = f"/api/jobs/{job_id}/edited-redrive"
     edit = {"payload": {"documentId": "d1", "rowVersion": 6}}
     assert (await ask("alice", "POST", path, edit)).status_code == 409
@@ -135,7 +135,7 @@ async def test_an_edited_redrive_is_a_new_job_of_the_old_one(ask: Asker, jobs: G
     assert new.job.parent_job_id == UUID(job_id)
     assert new.job.data()["rowVersion"] == 6
     assert new.job.idempotency_key == "doc-d1-v6"
-    assert (new.priority, new.job.max_attempts) == (1, 9)
+    assert (new.priority, new.job.max_attempts) == (3, 9)
     assert (new.job.tenant_id, new.job.created_by) == ("acme", "user:operator")
     assert (await standing(jobs, job_id)).status is JobStatus.FAILED
     children = await ask("operator", "GET", f"/api/jobs?parentJobId={job_id}")

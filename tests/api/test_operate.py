@@ -41,7 +41,12 @@ async def test_queues_are_counted_for_the_tenant_alone(
 async def test_a_queue_is_paused_and_resumed(ask: Asker, jobs: Gantline, audit: AuditKept) -> None:
     await submitted(ask)
     response = await ask("system", "POST", "/api/queues/documents/pause")
-    assert response.json() == {"queue": "documents", "paused": True, "maxDepth": None}
+    assert response.json() == {
+        "queue": "documents",
+        "paused": True,
+        "maxDepth": None,
+        "maxDepthPerTenant": None,
+    }
     assert jobs.switches.paused_queues == {"documents"}
     (entry,) = [one for one in audit.entries if one.action == "queues:manage"]
     assert (entry.actor, entry.outcome, entry.what) == ("user:system", "allowed", "queue:documents")
@@ -69,11 +74,27 @@ async def test_a_queue_is_capped(ask: Asker, jobs: Gantline) -> None:
     assert (await submit(ask)).status_code == 202
 
 
+async def test_a_queue_is_capped_for_each_tenant(ask: Asker, jobs: Gantline) -> None:
+    path = "/api/queues/documents/depth-cap"
+    capped = await ask("system", "PUT", path, {"maxDepth": None, "maxDepthPerTenant": 0})
+    assert (capped.json()["maxDepth"], capped.json()["maxDepthPerTenant"]) == (None, 0)
+    assert (await submit(ask)).json()["errorCode"] == "QUEUE_FULL"
+    (queue,) = (await read(ask, "/api/queues"))["items"]
+    assert (queue["queue"], queue["maxDepthPerTenant"]) == ("documents", 0)
+    kept = await ask("system", "PUT", path, {"maxDepth": 9})
+    assert (kept.json()["maxDepth"], kept.json()["maxDepthPerTenant"]) == (9, 0)
+    for cap in (-1, "1", 10**10):
+        body = {"maxDepth": 1, "maxDepthPerTenant": cap}
+        assert (await ask("system", "PUT", path, body)).status_code == 422
+    await ask("system", "PUT", path, {"maxDepth": 9, "maxDepthPerTenant": None})
+    assert (await submit(ask)).status_code == 202
+
+
 async def test_how_a_queue_is_switched_is_told_to_those_who_use_it(
     ask: Asker, jobs: Gantline
 ) -> None:
     """A name may be another tenant's own; those of declared types are nobody's secret."""
-    await submitted(ask, {**MAIL, "queue": "big-deal"}, "eve")
+    await submitted(ask, {**MAIL, "queue": "big-deal", "tenantId": "evil"}, "system")
     await jobs.switches.pause_queue("big-deal")
     await jobs.switches.cap_queue("customer-x", 5)
     await jobs.switches.pause_queue("documents")
@@ -172,13 +193,11 @@ async def test_statistics_count_every_status(ask: Asker, jobs: Gantline, clock: 
     assert (await read(ask, "/api/stats/scale?queue=none", "viewer"))["demand"] == 0
 
 
-async def test_of_queues_that_submitters_invent_the_fullest_are_told(
-    ask: Asker, jobs: Gantline
-) -> None:
+async def test_of_too_many_queues_the_fullest_are_told(ask: Asker, jobs: Gantline) -> None:
     """However many names there are: the numbers are of all, and what is left out is counted."""
     queues = [f"invented-{n:03}" for n in range(300)] + ["invented-007", "invented-250"]
-    batch = [{"jobType": "sweep", "queue": queue} for queue in queues]
-    response = await ask("alice", "POST", "/api/jobs/batch", {"jobs": batch})
+    batch = [{"jobType": "sweep", "queue": queue, "tenantId": "acme"} for queue in queues]
+    response = await ask("system", "POST", "/api/jobs/batch", {"jobs": batch})
     assert response.json()["rejected"] == 0
     stats = await read(ask, "/api/stats")
     assert (stats["queued"], len(stats["lanes"]), stats["lanesOmitted"]) == (302, 200, 100)

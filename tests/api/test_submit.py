@@ -75,12 +75,12 @@ async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: 
 
 
 async def test_what_the_caller_may_choose_is_stored(ask: Asker, jobs: Gantline) -> None:
-    chosen = {"priority": 0, "queue": "urgent", "maxAttempts": 7, "delaySeconds": 90}
+    chosen = {"priority": 3, "queue": "slow", "maxAttempts": 7, "delaySeconds": 90}
     response = await submit(ask, {**DOCUMENT, **chosen}, x_correlation_id="corr-1")
     assert response.headers["retry-after"] == "90"
     assert response.headers["x-correlation-id"] == "corr-1"
     (job,) = await stored(jobs)
-    assert (job.priority, job.job.queue, job.job.max_attempts) == (0, "urgent", 7)
+    assert (job.priority, job.job.queue, job.job.max_attempts) == (3, "slow", 7)
     assert job.run_at == jobs.clock.now() + timedelta(seconds=90)
     assert job.job.correlation_id == "corr-1"
 
@@ -174,7 +174,7 @@ async def test_the_header_decides_before_the_jobs_own_key(ask: Asker, jobs: Gant
     assert second.json()["duplicate"] is False
     again = (await submit(ask, DOCUMENT, idempotency_key="abc")).json()
     assert (again["jobId"], again["status"], again["duplicate"]) == (first["jobId"], "Failed", True)
-    clash = await submit(ask, {**DOCUMENT, "priority": 1}, idempotency_key="abc")
+    clash = await submit(ask, {**DOCUMENT, "priority": 3}, idempotency_key="abc")
     assert clash.json()["errorCode"] == "IDEMPOTENCY_KEY_REUSED"
 
 
@@ -340,7 +340,8 @@ async def test_a_queue_that_is_full_is_503_for_all_its_types(ask: Asker, jobs: G
     assert (await submit(ask)).status_code == 202
     assert (await submit(ask, OTHER)).json()["errorCode"] == "QUEUE_FULL"
     assert (await submit(ask, MAIL)).status_code == 202
-    assert (await submit(ask, {**MAIL, "queue": "documents"})).json()["errorCode"] == "QUEUE_FULL"
+    there = await submit(ask, {**MAIL, "queue": "documents"}, "system")
+    assert there.json()["errorCode"] == "QUEUE_FULL"
     await jobs.switches.cap_queue("documents", None)
     assert (await submit(ask, OTHER)).status_code == 202
 

@@ -20,7 +20,7 @@ def test_queues_are_listed_with_their_counts(place: Place) -> None:
     place.dead()
     rows = {row["queue"]: row for row in place.json("queue", "list")}
     assert rows.keys() == {"docs", "default"}
-    assert rows["docs"].keys() == COUNTED | {"queue", "paused", "maxDepth"}
+    assert rows["docs"].keys() == COUNTED | {"queue", "paused", "maxDepth", "maxDepthPerTenant"}
     assert (rows["docs"]["queued"], rows["docs"]["scheduled"]) == (2, 1)  # of the queued
     for words in ("queue list", "stats", "type stats"):
         header, *lines = place.run(*words.split()).stdout.splitlines()
@@ -45,22 +45,46 @@ def test_a_queue_stays_paused_until_it_is_resumed(empty_store: Place) -> None:
 
 def test_a_queue_is_capped_until_the_cap_is_taken_away(empty_store: Place) -> None:
     capped = empty_store.json("queue", "cap", "docs", "1")
-    assert capped == {"queue": "docs", "maxDepth": 1, "seen": False}
+    assert capped == {"queue": "docs", "maxDepth": 1, "maxDepthPerTenant": None, "seen": False}
     (row,) = empty_store.json("queue", "list")
     assert (row["queue"], row["maxDepth"], row["paused"]) == ("docs", 1, False)
     empty_store.submit("index", "1", "--queue", "docs")
     full = empty_store.run("job", "submit", "index", "1", "--queue", "docs")
     assert_refused(full, 1, "may wait in the queue 'docs'")
     free = empty_store.json("queue", "cap", "docs", "none")
-    assert free == {"queue": "docs", "maxDepth": None, "seen": True}
+    assert free == {"queue": "docs", "maxDepth": None, "maxDepthPerTenant": None, "seen": True}
     empty_store.submit("index", "1", "--queue", "docs")
     events = empty_store.json("audit", "list", "--action", "capQueue")
     assert [one["payload"]["details"]["maxDepth"] for one in events] == [None, 1]
 
 
+def test_a_queue_is_capped_for_each_tenant_beside_all_of_them(empty_store: Place) -> None:
+    capped = empty_store.json("queue", "cap", "docs", "none", "--per-tenant", "1")
+    assert (capped["maxDepth"], capped["maxDepthPerTenant"]) == (None, 1)
+    (row,) = empty_store.json("queue", "list")
+    assert (row["queue"], row["maxDepth"], row["maxDepthPerTenant"]) == ("docs", None, 1)
+    empty_store.submit("index", "1", "--queue", "docs")
+    full = empty_store.run("job", "submit", "index", "1", "--queue", "docs")
+    assert_refused(full, 1, "1 job of a tenant may wait in the queue 'docs'")
+    other = empty_store.run("--tenant", "b", "job", "submit", "index", "1", "--queue", "docs")
+    assert other.exit_code == 0
+    assert empty_store.json("queue", "cap", "docs", "9")["maxDepthPerTenant"] == 1
+    free = empty_store.json("queue", "cap", "docs", "9", "--per-tenant", "none")
+    assert (free["maxDepth"], free["maxDepthPerTenant"]) == (9, None)
+    events = empty_store.json("audit", "list", "--action", "capQueue")
+    assert [one["payload"]["details"] for one in events] == [
+        {"maxDepth": 9, "maxDepthPerTenant": None},
+        {"maxDepth": 9},
+        {"maxDepth": None, "maxDepthPerTenant": 1},
+    ]
+
+
+@pytest.mark.parametrize("words", [("--",), ("1", "--per-tenant")])
 @pytest.mark.parametrize("cap", ["", "x", "-1", "1.5", "٣", "9" * 30])
-def test_a_cap_that_is_no_number_of_jobs_is_refused(place: Place, cap: str) -> None:
-    refused = place.run("queue", "cap", "docs", "--", cap)
+def test_a_cap_that_is_no_number_of_jobs_is_refused(
+    place: Place, words: tuple[str, ...], cap: str
+) -> None:
+    refused = place.run("queue", "cap", "docs", *words, cap)
     assert (refused.exit_code, "not a number of jobs" in refused.stderr) == (2, True)
 
 

@@ -92,14 +92,14 @@ async def test_all_that_can_be_said_of_a_job_arrives(ask: Asker) -> None:
         "subject": "s",
         "correlation_id": "c-1",
         "idempotency_key": str(uuid4()),
-        "queue": "elsewhere",
-        "priority": 0,
+        "queue": "slow",
+        "priority": 3,
         "max_attempts": 7,
     }
     await ask("submit", "document-indexing", fresh(), at=at, **parts)
     job = await ask("job", parts["job_id"])
     assert (job.job_id, job.subject_id, job.correlation_id) == (parts["job_id"], "s", "c-1")
-    assert (job.queue, job.priority, job.max_attempts) == ("elsewhere", 0, 7)
+    assert (job.queue, job.priority, job.max_attempts) == ("slow", 3, 7)
     assert job.idempotency_key == parts["idempotency_key"]
     assert (job.scheduled_at, job.state) == (at, "Scheduled")
     delayed = await ask("submit", "sweep", delay=timedelta(minutes=5))
@@ -181,9 +181,9 @@ async def test_a_job_is_cancelled_redriven_and_deleted(ask: Asker) -> None:
 async def test_an_edited_redrive_is_a_new_job(ask: Asker) -> None:
     accepted = await submitted(ask)
     await ask("cancel", accepted.job_id)
-    new = await ask("redrive_edited", accepted.job_id, queue="other", priority=0)
+    new = await ask("redrive_edited", accepted.job_id, queue="slow", priority=3)
     job = await ask("job", new.job_id)
-    assert (job.parent_job_id, job.queue, job.priority) == (accepted.job_id, "other", 0)
+    assert (job.parent_job_id, job.queue, job.priority) == (accepted.job_id, "slow", 3)
     assert job.payload["documentId"] == accepted.subject_id
     other = await ask("redrive_edited", accepted.job_id, Document("d2"), delay=60)
     assert (await ask("job", other.job_id)).payload["documentId"] == "d2"
@@ -217,7 +217,11 @@ async def test_queues_and_types_are_looked_at_and_switched(kind: str, server: Ap
         assert (queue.queue, counted.lanes[0].job_type) == ("default", "mail")
         assert (await ask("pause_queue", "a/b c")).paused is True
         assert (await ask("cap_queue", "a/b c", 5)).max_depth == 5
-        assert (await ask("cap_queue", "a/b c", None)).max_depth is None
+        capped = await ask("cap_queue", "a/b c", None, per_tenant=3)
+        assert (capped.max_depth, capped.max_depth_per_tenant) == (None, 3)
+        assert (await ask("cap_queue", "a/b c", 6)).max_depth_per_tenant == 3
+        free = await ask("cap_queue", "a/b c", None, per_tenant=None)
+        assert (free.max_depth, free.max_depth_per_tenant) == (None, None)
         assert (await ask("resume_queue", "a/b c")).paused is False
         assert "mail" in [one.job_type for one in await ask("job_types")]
         assert (await ask("pause_type", "mail")).paused is True
@@ -304,6 +308,8 @@ async def test_what_is_refused_is_the_librarys_own_error(ask: Asker) -> None:
         await ask("submit", "mail", "c@d", job_id=taken, queue="b")
     with pytest.raises(Forbidden):
         await ask("pause_queue", "documents")
+    with pytest.raises(Forbidden, match="jobs:route"):
+        await ask("submit", "mail", "a@b", queue="documents")
 
 
 async def test_a_full_queue_says_when_to_come_again(kind: str, server: ApiProcess) -> None:

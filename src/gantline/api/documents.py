@@ -250,6 +250,7 @@ class QueueDocument(JobCounts, frozen=True, kw_only=True):
     queue: str
     paused: bool
     max_depth: int | None
+    max_depth_per_tenant: int | None
 
 
 class QueuesDocument(Document, frozen=True, kw_only=True):
@@ -266,6 +267,7 @@ class QueueState(Document, frozen=True, kw_only=True):
     queue: str
     paused: bool
     max_depth: int | None
+    max_depth_per_tenant: int | None
 
 
 class JobTypeDocument(Document, frozen=True, kw_only=True):
@@ -274,10 +276,13 @@ class JobTypeDocument(Document, frozen=True, kw_only=True):
     job_type: str
     aliases: list[str]
     queue: str
+    queues: list[str]
+    """Further ones that a submit may name."""
     priority: int
     max_attempts: int
     timeout_seconds: float
     max_depth: int | None
+    max_depth_per_tenant: int | None
     payload_version: int
     payload_schema: dict[str, Any]
     result_schema: dict[str, Any]

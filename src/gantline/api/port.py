@@ -23,6 +23,7 @@ from gantline.contract.webhook import (
     WebhookEndpoint,
     WebhookSpec,
 )
+from gantline.manager.admission import DepthCaps
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
 from gantline.schedules.schedules import Schedules
@@ -43,7 +44,7 @@ class DeclaredJob(Protocol):
     def priority(self) -> int: ...
 
     @property
-    def max_depth(self) -> int | None: ...
+    def caps(self) -> DepthCaps: ...
 
     def prepare(
         self,

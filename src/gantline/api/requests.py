@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gantline.api.documents import Document, Instant
 from gantline.auth.stream_tokens import LONGEST
 from gantline.contract.bounds import Priority
-from gantline.contract.retry import MAX_DELAY
+from gantline.contract.job import MAX_DELAY
 from gantline.contract.webhook import DeliveryStatus, ReplayRequest, WebhookSpec
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -19,6 +19,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=64)]
 ErrorCode = Annotated[str, Meta(min_length=1, max_length=128)]
 IdempotencyKey = Annotated[str, Meta(max_length=512)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
+Depth = Annotated[int, Meta(ge=0, le=10**9)]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 CursorText = Annotated[str, Meta(max_length=128)]
 StreamTokenText = Annotated[str, Meta(max_length=LONGEST, pattern="^[A-Za-z0-9_-]*$")]
@@ -88,9 +89,13 @@ class RedriveByFilter(Sent, frozen=True, kw_only=True):
 
 
 class DepthCap(Sent, frozen=True, kw_only=True):
-    """How many jobs may wait in a queue; null for no limit."""
+    """How many jobs may wait in a queue, of all tenants together and of each; null for no limit.
 
-    max_depth: Annotated[int, Meta(ge=0, le=10**9)] | None
+    What is not sent of each tenant stays as it is.
+    """
+
+    max_depth: Depth | None
+    max_depth_per_tenant: Depth | UnsetType | None = UNSET
 
 
 class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -45,6 +45,9 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """How long jobs that have ended are kept in memory for reading; 0 is not at all."""
     cache_jobs: int = 10_000
     """How many of them."""
+    queues_per_tenant: int = 1000
+    """In how many queues a tenant may have jobs before a new one is refused to those who may name
+    queues that a job type does not declare. Each is a line of everybody's statistics."""
     allowed_hosts: tuple[str, ...] = ()
     """Names in `Host` by which the API may be called; any by default. For an API that is not
     behind a proxy that checks it: no web page can call the API by a name of its own (rebinding)."""

@@ -18,7 +18,7 @@ from gantline.api.documents import AcceptedDocument, ErrorDetail
 from gantline.api.parsing import decode
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
-from gantline.api.requests import JobToSubmit
+from gantline.api.requests import JobEdited, JobToSubmit
 from gantline.api.responses import Responses
 from gantline.api.settings import ApiSettings
 from gantline.api.shares import Holder, Shares
@@ -28,6 +28,7 @@ from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import (
     Code,
+    Forbidden,
     InvalidInput,
     JobNotFound,
     StoreUnavailable,
@@ -42,6 +43,7 @@ from gantline.worker.handler import Handler
 T = TypeVar("T")
 
 _NULL: Final = msgspec.Raw(b"null")
+_MOST_TENANTS_KNOWN: Final = 1000
 
 
 class Submitter:
@@ -63,6 +65,8 @@ class Submitter:
         self._settings = settings
         self._responses = responses
         self._hold = timedelta(hours=settings.hold_request_key_hours)
+        self._queues: dict[str, set[str]] = {}
+        """Where tenants have jobs, of those for whom undeclared queues were named."""
 
     def responding_by(self, responses: Responses) -> "Submitter":
         """The same with other response factories."""
@@ -90,11 +94,15 @@ class Submitter:
         request_key: DedupeKey | None,
         *,
         parent: UUID | None = None,
+        named: JobToSubmit | JobEdited | None = None,
     ) -> NewJob:
-        """Check what was sent against its type; raise Refused or InvalidInput."""
+        """Check what was sent against its type; raise Refused, Forbidden or InvalidInput.
+
+        `named`: what the caller named himself, where that is not all of it.
+        """
         job_type = self.find_type(asked.job_type)
         try:
-            return await self.checked(
+            new = await self.checked(
                 call, job_type, lambda: self._new_job(call, job_type, asked, request_key, parent)
             )
         except (Refused, InvalidInput):
@@ -107,6 +115,44 @@ class Submitter:
             )
             await self._access.target(call, target, action=Action.SUBMIT)
             raise
+        await self._check_route(call, job_type, named or asked, Target.of(new.job))
+        return new
+
+    async def _check_route(
+        self, call: Call, job_type: DeclaredJob, named: JobToSubmit | JobEdited, target: Target
+    ) -> None:
+        """Raise unless the caller may have the job where, and before what, he wants it."""
+        queues, queue = job_type.handler.all_queues, named.queue
+        is_elsewhere = queue is not None and queue not in queues
+        is_first = named.priority is not None and named.priority < job_type.priority
+        if not is_elsewhere and not is_first:
+            return
+        await self._access.target(call, target, action=Action.SUBMIT)
+        what = f"queue:{queue}" if is_elsewhere else f"priority:{named.priority}"
+        try:
+            await self._access.target(call, target, action=Action.ROUTE, what=what)
+        except Forbidden as error:
+            raise Forbidden(
+                f"Jobs of type {job_type.name!r} go to the queue {' or '.join(map(repr, queues))}, "
+                f"with a priority from {job_type.priority} to 3. {error.cause}",
+                next_step="Leave queue and priority out, or have the type declare them.",
+            ) from None
+        if is_elsewhere and queue is not None:
+            await self._check_number_of_queues(target.tenant_id, queue)
+
+    async def _check_number_of_queues(self, tenant_id: str, queue: str) -> None:
+        """Raise Refused where a tenant has jobs in too many queues for a new one."""
+        known, most = self._queues.get(tenant_id, set()), self._settings.queues_per_tenant
+        if queue in known:
+            return
+        if not known or len(known) >= most:  # jobs of some may be gone by now
+            counted = await self._jobs.store.counts(tenant_id=tenant_id)
+            if len(self._queues) >= _MOST_TENANTS_KNOWN:
+                self._queues.clear()
+            known = self._queues[tenant_id] = {lane.queue for lane in counted}
+        if queue not in known and len(known) >= most:
+            raise _invalid("#/queue", f"is new, and a tenant may have jobs in {most} queues")
+        known.add(queue)
 
     async def checked(self, call: Call, job_type: DeclaredJob, check: Callable[[], T]) -> T:
         """Call what reads or makes a payload of this type, with checks of the user's own."""

@@ -21,7 +21,7 @@ def summed(lanes: Sequence[LaneCounts], now: datetime) -> dict[str, Any]:
 
 def fullness(lanes: Sequence[LaneCounts]) -> tuple[int, int]:
     """How much is going on in lanes, and how much there was: to find the fullest where there are
-    too many, since any submitter may invent queues."""
+    too many."""
     going_on = sum(lane.queued + lane.running for lane in lanes)
     ended = sum(lane.completed + lane.failed + lane.poisoned + lane.cancelled for lane in lanes)
     return going_on, ended
@@ -44,8 +44,12 @@ def queue_document(
 
 
 def queue_state(queue: str, switches: Switches) -> QueueState:
-    paused, max_depth = queue in switches.paused_queues, switches.depth_caps.get(queue)
-    return QueueState(queue=queue, paused=paused, max_depth=max_depth)
+    return QueueState(
+        queue=queue,
+        paused=queue in switches.paused_queues,
+        max_depth=switches.depth_caps.get(queue),
+        max_depth_per_tenant=switches.tenant_depth_caps.get(queue),
+    )
 
 
 def type_state(name: str, switches: Switches) -> JobTypeState:

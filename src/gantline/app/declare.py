@@ -12,12 +12,13 @@ from gantline.app.template import KeySource, compile_template
 from gantline.contract.bounds import Count, CountOrZero, Name, Priority, declares, held_as
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job import DEFAULT_PRIORITY
+from gantline.contract.job import DEFAULT_PRIORITY, check_queue
 from gantline.contract.policy import Policy, SchedulingStrategy
 from gantline.contract.retry import RetryStrategy
 from gantline.contract.status import Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
+from gantline.manager.admission import DepthCaps
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of, name_of
 from gantline.worker.context import Context
@@ -41,6 +42,8 @@ class JobOptions(TypedDict, total=False):
     idempotency_key: KeySource
     """As the subject."""
     queue: Name | None
+    queues: Sequence[Name]
+    """Further queues that a submit over HTTP may name; another one needs a right of its own."""
     priority: Priority
     retry: RetryStrategy | int | None
     """A number is so many attempts with the default waits."""
@@ -55,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     version: Count
     upgrade: Callable[[Any, int], Any] | None
     max_depth: CountOrZero | None
+    max_depth_per_tenant: CountOrZero | None
     max_crashes: Count | None
     max_snoozes: CountOrZero | None
     hold_key: timedelta | float | None
@@ -66,7 +70,7 @@ class JobOptions(TypedDict, total=False):
     """"omit" stores nothing of what the function returns, and handles give None."""
 
 
-_OF_HANDLERS: Final = ("run_in", "version", "upgrade", "concurrency")
+_OF_HANDLERS: Final = ("run_in", "version", "upgrade", "concurrency", "queues")
 _OF_POLICIES: Final = ("queue", "timeout", *Policy.__struct_fields__)
 
 
@@ -154,7 +158,10 @@ class Declarations:
             **({} if self._queue is None else {"queue": self._queue}),
             **{option: value for option, value in options.items() if value is not None},
             "events": frozenset(map(Event, options.get("events", ()))),
+            "queues": tuple(options.get("queues", ())),
         }
+        for queue in (given.get("queue", ""), *given["queues"]):
+            check_queue(queue)
         handler = make_handler(
             name,
             function,
@@ -170,7 +177,7 @@ class Declarations:
                 subject=compile_template(options.get("subject", ""), fields),
                 idempotency_key=compile_template(options.get("idempotency_key", ""), fields),
                 priority=options.get("priority", DEFAULT_PRIORITY),
-                max_depth=options.get("max_depth"),
+                caps=DepthCaps(options.get("max_depth"), options.get("max_depth_per_tenant")),
             )
         )
 

@@ -37,6 +37,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
 from gantline.loop_thread import LoopThread
+from gantline.manager.admission import DepthCaps
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
@@ -126,6 +127,7 @@ class Gantline(Finding, Declarations):
         """The URL of a broker that carries wake-ups beside the store's own; empty for none."""
         self.outbox_url, self.outbox_named_by = settings.named(outbox, "outbox")
         self._most_schedules = settings.most_schedules
+        self._most_waiting = settings.whole("waiting_per_tenant", least=0, most=10**9)
         self._history_folder = settings["history"]
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
@@ -164,7 +166,7 @@ class Gantline(Finding, Declarations):
         self.manager = JobManager(
             self.store,
             policy_for=self.registry.policy_for,
-            max_depth_of=self.max_depth_of,
+            caps_of=self.caps_of,
             payload_limit=self.payload_limit,
             payload_check=self.defaults.payload_check,
             observer=self.watching.observer,
@@ -260,10 +262,12 @@ class Gantline(Finding, Declarations):
                 )
         return found
 
-    def max_depth_of(self, job_type: str) -> int | None:
-        """How many jobs of a type may wait, as its declaration says."""
+    def caps_of(self, job_type: str, tenant_id: str) -> DepthCaps:
+        """How many jobs of a type and of a tenant may wait; of its own tenant any number."""
         declared = self.find_type(job_type)
-        return None if declared is None else declared.max_depth
+        caps = DepthCaps() if declared is None else declared.caps
+        is_own = tenant_id == self.default_tenant
+        return caps if is_own else caps._replace(of_tenant=self._most_waiting)
 
     def move_to(
         self, store: str | JobStore, *, clock: Clock | None = None, trigger: str | None = None
@@ -548,9 +552,9 @@ class Gantline(Finding, Declarations):
         return nullcontext() if self._lifespan is None else self._lifespan(self)
 
     def default_queues(self, slots: int = DEFAULT_SLOTS) -> Mapping[str, int]:
-        """Every queue that a declared job is in."""
-        queues = {handler.queue for handler in self.registry.handlers} | {self.defaults.queue}
-        return dict.fromkeys(sorted(queues), slots)
+        """Every queue that a declared job may be in."""
+        queues = {queue for handler in self.registry.handlers for queue in handler.all_queues}
+        return dict.fromkeys(sorted(queues | {self.defaults.queue}), slots)
 
     def lifespan(
         self, *, worker: bool = False

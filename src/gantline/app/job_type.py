@@ -19,6 +19,7 @@ from gantline.contract.job_id import new_job_id, uuid_text
 from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
+from gantline.manager.admission import DepthCaps
 from gantline.manager.submitter import NO_DELAY, Submission
 from gantline.worker.context import ByName, OfOne, current_job
 from gantline.worker.handler import Handler
@@ -62,12 +63,12 @@ class JobType(Generic[P, R]):
         subject: Callable[[Any], str],
         idempotency_key: Callable[[Any], str],
         priority: int = DEFAULT_PRIORITY,
-        max_depth: int | None = None,
+        caps: DepthCaps,
     ) -> None:
         update_wrapper(self, handler.function)
         self.handler = handler
         self.name = handler.job_type
-        self.max_depth = max_depth
+        self.caps = caps
         self._subject = subject
         self._idempotency_key = idempotency_key
         self.priority = priority

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from gantline.contract.bounds import SHORTEST, Positive, check_span
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT
+from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import JobRules
 from gantline.contract.text import LABEL_LIMIT, name_problem
@@ -59,6 +59,7 @@ class JobDefaults(JobRules, frozen=True, kw_only=True):
             if problem := name_problem(value, LABEL_LIMIT) if value else "is empty":
                 next_step = f"Name it by 1 to {LABEL_LIMIT} printable characters."
                 raise InvalidInput(f"The default {name} {value!r} {problem}.", next_step=next_step)
+        check_queue(self.queue)
         check_span("timeout", self.timeout, least=SHORTEST)
         for hook in self.hooks:
             if isasyncgenfunction(hook) or isgeneratorfunction(hook) or iscoroutinefunction(hook):
@@ -113,6 +114,7 @@ SETTINGS: Final = (
     Setting("rate_limit_per_key", "", "How often a key may ask the API: 50/s, 600/min:100."),
     Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
     Setting("schedules_per_tenant", "1000", "How many a tenant may have; code's are not refused."),
+    Setting("waiting_per_tenant", "1000000", "How many jobs of a tenant but your own may wait."),
     Setting("webhook_allow", "", "Networks of your own that webhooks may reach: 10.1.0.0/16."),
     Setting("webhook_ports", "443", "Ports by which webhooks may reach the public: 443 8443."),
     Setting("webhook_source", "/gantline", "How CloudEvents name this installation."),

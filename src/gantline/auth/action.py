@@ -6,6 +6,8 @@ from typing import Final
 
 class Action(StrEnum):
     SUBMIT = "jobs:submit"
+    ROUTE = "jobs:route"
+    """Submit to a queue that the job type does not declare, or with a priority above its own."""
     READ = "jobs:read"
     """Status, result, history, lists and event streams; everything but the payload."""
     READ_PAYLOAD = "jobs:payload"
@@ -30,5 +32,6 @@ class Action(StrEnum):
     READ_AUDIT = "audit:read"
 
 
-INSTALLATION_WIDE: Final = frozenset({Action.MANAGE_QUEUES, Action.MANAGE_TYPES})
-"""What affects every tenant: a queue is paused, and a type is disabled, for all of them."""
+INSTALLATION_WIDE: Final = frozenset({Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.ROUTE})
+"""What affects every tenant: a queue is paused, and a type is disabled, for all of them; and they
+wait behind what is put into their queue, or before them."""

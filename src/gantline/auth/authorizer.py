@@ -49,7 +49,13 @@ _VIEWER: Final = frozenset(
 _OPERATOR: Final = (
     _VIEWER
     | _OF_ONES_OWN
-    | {Action.SUBMIT, Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.MANAGE_WEBHOOKS}
+    | {
+        Action.SUBMIT,
+        Action.ROUTE,
+        Action.MANAGE_QUEUES,
+        Action.MANAGE_TYPES,
+        Action.MANAGE_WEBHOOKS,
+    }
     | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
 )
 _ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}

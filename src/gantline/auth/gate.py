@@ -44,6 +44,7 @@ _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
         Action.READ_SCHEDULES,
         Action.READ_AUDIT,
         Action.SUBMIT,
+        Action.ROUTE,
     }
 )
 _UNKNOWN_ASKER: Final = Asker()

@@ -1,10 +1,11 @@
 """gantline queue: looking at queues, pausing, resuming and capping them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import click
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gantline.api.documents import JobCounts, QueueState
 from gantline.api.tallies import COUNTED
@@ -20,7 +21,10 @@ COUNT_COLUMNS: Final = ("due", *COUNTED[1:])
 RARELY_ASKED: Final = ("cancelled", "completed", "scheduled")
 # As the API has it.
 _LARGEST_CAP: Final = 10**9
-_COLUMNS: Final = Columns(("queue", *COUNT_COLUMNS, "paused", "maxDepth"), expendable=RARELY_ASKED)
+_CAPS: Final = ("maxDepth", "maxDepthPerTenant")
+_COLUMNS: Final = Columns(
+    ("queue", *COUNT_COLUMNS, "paused", *_CAPS), expendable=(_CAPS[1], *RARELY_ASKED)
+)
 
 
 def count_cells(counts: JobCounts) -> dict[str, int]:
@@ -51,7 +55,13 @@ async def list_(cli: Cli) -> None:
     async with cli.backend() as backend:
         found, whose = await backend.queues(), backend.whose
     rows = [
-        {"queue": one.queue, **count_cells(one), "paused": one.paused, "maxDepth": one.max_depth}
+        {
+            "queue": one.queue,
+            **count_cells(one),
+            "paused": one.paused,
+            "maxDepth": one.max_depth,
+            "maxDepthPerTenant": one.max_depth_per_tenant,
+        }
         for one in found.items
     ]
     empty = f"There are no jobs of {whose} in any queue, and none is paused or capped."
@@ -65,7 +75,7 @@ async def list_(cli: Cli) -> None:
 @command
 async def pause(cli: Cli, name: str) -> None:
     """Stop claiming from a queue; running jobs continue."""
-    await _switch(cli, name, "paused", lambda backend: backend.pause_queue(name))
+    await _switch(cli, name, ("paused",), lambda backend: backend.pause_queue(name))
 
 
 @queue.command()
@@ -73,24 +83,33 @@ async def pause(cli: Cli, name: str) -> None:
 @command
 async def resume(cli: Cli, name: str) -> None:
     """Start claiming from a queue again."""
-    await _switch(cli, name, "paused", lambda backend: backend.resume_queue(name))
+    await _switch(cli, name, ("paused",), lambda backend: backend.resume_queue(name))
 
 
 @queue.command()
 @click.argument("name")
 @click.argument("cap", metavar="N|none", type=_max_depth)
+@click.option(
+    "--per-tenant",
+    metavar="N|none",
+    callback=lambda ctx, option, text: UNSET if text is None else _max_depth(text),
+    help="How many of each tenant may wait, beside N in all; else as it was.",
+)
 @command
-async def cap(cli: Cli, name: str, cap: int | None) -> None:
+async def cap(cli: Cli, name: str, cap: int | None, per_tenant: int | UnsetType | None) -> None:
     """Refuse new jobs while N jobs wait in a queue; `none` removes the cap."""
-    await _switch(cli, name, "maxDepth", lambda backend: backend.cap_queue(name, cap))
+    await _switch(
+        cli, name, _CAPS, lambda backend: backend.cap_queue(name, cap, per_tenant=per_tenant)
+    )
 
 
 async def _switch(
-    cli: Cli, name: str, shown: str, switch: Callable[[Backend], Awaitable[QueueState]]
+    cli: Cli, name: str, shown: Sequence[str], switch: Callable[[Backend], Awaitable[QueueState]]
 ) -> None:
     check_name("queue", name)
     async with cli.backend() as backend:
         state = msgspec.to_builtins(await switch(backend))
         known = await backend.known("queue")
-    cli.output.one({"queue": name, shown: state[shown], "seen": name in known.seen})
+    switched = {field: state[field] for field in shown}
+    cli.output.one({"queue": name, **switched, "seen": name in known.seen})
     known.say_if_unseen("queue", name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gantline.api.documents import (
@@ -20,6 +21,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
+from gantline.api.requests import DepthCap
 from gantline.api.searching import FindOptions, find_each, make_filter
 from gantline.api.tallies import lane_document, queue_document, queue_state, type_state
 from gantline.api.views import (
@@ -43,6 +45,7 @@ from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from gantline.contract.status import DEAD
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
+from gantline.manager.admission import DepthCaps
 from gantline.manager.manager import Acted, JobManager, Submitted
 from gantline.manager.sessions import live_sessions
 
@@ -65,7 +68,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         self._cli = cli
         self._label = label
         self._store = store
-        self._manager = JobManager(store, max_depth_of=self._max_depth_of)
+        self._manager = JobManager(store, caps_of=self._caps_of)
         self._switches = self._manager.switches
         self._audit = cli.audit(store)
 
@@ -79,9 +82,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     def _now(self) -> datetime:
         return self._cli.clock.now()
 
-    def _max_depth_of(self, job_type: str) -> int | None:
+    def _caps_of(self, job_type: str, tenant_id: str) -> DepthCaps:
         """Only what submits asks for it: the application is not imported for anything else."""
-        return self._cli.app().max_depth_of(job_type) if self._cli.settings["app"] else None
+        has_app = self._cli.settings["app"]
+        return self._cli.app().caps_of(job_type, tenant_id) if has_app else DepthCaps()
 
     # -- jobs -------------------------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         lanes: dict[str, list[LaneCounts]] = {}
         for lane in await self._store.counts(tenant_id=self._cli.scope):
             lanes.setdefault(lane.queue, []).append(lane)
-        for queue in sorted({*self._switches.paused_queues, *self._switches.depth_caps}):
+        for queue in sorted(self._switches.paused_queues | self._switches.capped_queues):
             lanes.setdefault(queue, [])
         now = await self._store.ping()
         items = [
@@ -239,10 +243,13 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         await self._switches.pause_queue(queue, paused=False)
         return await self._queue_state(queue)
 
-    async def cap_queue(self, queue: str, max_depth: int | None) -> QueueState:
-        details = {"maxDepth": max_depth}
+    async def cap_queue(
+        self, queue: str, max_depth: int | None, *, per_tenant: int | UnsetType | None = UNSET
+    ) -> QueueState:
+        cap = DepthCap(max_depth=max_depth, max_depth_per_tenant=per_tenant)
+        details = msgspec.to_builtins(cap)
         await self._audit.done("capQueue", Action.MANAGE_QUEUES, f"queue:{queue}", details)
-        await self._switches.cap_queue(queue, max_depth)
+        await self._switches.cap_queue(queue, max_depth, per_tenant=per_tenant)
         return await self._queue_state(queue)
 
     async def _queue_state(self, queue: str) -> QueueState:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx2
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from gantline.api.documents import (
     AcceptedDocument,
@@ -362,9 +362,15 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         """Start jobs out of a queue again."""
         return await self._switch("queues", queue, "resume", QueueState)
 
-    async def cap_queue(self, queue: str, max_depth: int | None) -> QueueState:
-        """Refuse new jobs while so many wait in a queue; None takes the cap away."""
-        body = msgspec.json.encode(DepthCap(max_depth=max_depth))
+    async def cap_queue(
+        self, queue: str, max_depth: int | None, *, per_tenant: int | UnsetType | None = UNSET
+    ) -> QueueState:
+        """Refuse new jobs while so many wait in a queue; None takes the cap away.
+
+        `per_tenant`: so many of each tenant; where it is not given, that stays as it is.
+        """
+        cap = DepthCap(max_depth=max_depth, max_depth_per_tenant=per_tenant)
+        body = msgspec.json.encode(cap)
         path = f"/api/queues/{quote(queue, safe='')}/depth-cap"
         return await self._call("PUT", path, QueueState, body=body)
 

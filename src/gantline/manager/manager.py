@@ -41,6 +41,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.submission import KeyKind, NewJob
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.transition import StateGuard, Transition
+from gantline.manager.admission import CapsOf, no_caps
 from gantline.manager.decide import decide, decide_cancel, decide_redrive
 from gantline.manager.observer import Observer, notify
 from gantline.manager.submitter import Submission, Submitter
@@ -97,7 +98,7 @@ class JobManager:
         store: JobStore,
         *,
         policy_for: Callable[[str], Policy] = lambda job_type: DEFAULT_POLICY,
-        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
+        caps_of: CapsOf = no_caps,
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
         jitter: Callable[[], float] = random,
@@ -115,7 +116,7 @@ class JobManager:
             switches=self.switches,
             policy_for=policy_for,
             observer=self._observer,
-            max_depth_of=max_depth_of,
+            caps_of=caps_of,
             payload_limit=payload_limit,
             payload_check=payload_check,
             stored=stored,

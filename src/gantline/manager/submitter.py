@@ -19,7 +19,7 @@ from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.trace import sound_trace_context
-from gantline.manager.admission import Admission, TakeBack
+from gantline.manager.admission import Admission, CapsOf, Lane, TakeBack, no_caps
 from gantline.manager.batcher import Batcher
 from gantline.manager.decide import bounded, placement_of
 from gantline.manager.observer import Observer, notify
@@ -57,7 +57,7 @@ class Submitter:
         switches: Switches,
         policy_for: Callable[[str], Policy],
         observer: Observer,
-        max_depth_of: Callable[[str], int | None] = lambda job_type: None,
+        caps_of: CapsOf = no_caps,
         payload_limit: int = DEFAULT_PAYLOAD_LIMIT,
         payload_check: PayloadCheck | None = None,
         stored: Callable[[UUID], None] = lambda job_id: None,
@@ -67,7 +67,7 @@ class Submitter:
         self._switches = switches
         self._policy_for = policy_for
         self._observer = observer
-        self._admission = Admission(store, switches, max_depth_of=max_depth_of)
+        self._admission = Admission(store, switches, caps_of=caps_of)
         self._payload_limit = payload_limit
         self._payload_check = payload_check
         self._stored = stored
@@ -119,7 +119,7 @@ class Submitter:
         part in that.
         """
         try:
-            take_back = await self._admission.check(new.job.job_type, new.job.queue)
+            take_back = await self._admission.check(Lane.of(new))
         except SubmitRefused:
             if not any(await self._were_accepted([new])):
                 raise
@@ -139,14 +139,14 @@ class Submitter:
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one type or queue has no room for its share, none of them."""
-        lanes = Counter((new.job.job_type, new.job.queue) for new in jobs)
+        lanes = Counter(map(Lane.of, jobs))
         take_back = {
-            lane: await self._admission.check(*lane, jobs=number) for lane, number in lanes.items()
+            lane: await self._admission.check(lane, jobs=number) for lane, number in lanes.items()
         }
         answers = await self._insert_many(jobs)
         if any(take_back.values()):
             for new, answer in zip(jobs, answers, strict=True):
-                _uncount(take_back[new.job.job_type, new.job.queue], answer)
+                _uncount(take_back[Lane.of(new)], answer)
         return _results(answers)
 
     async def submit_each(self, jobs: Sequence[NewJob]) -> list[InsertResult | GantlineError]:
@@ -182,7 +182,7 @@ class Submitter:
         refused: list[int] = []
         for index, new in enumerate(jobs):
             try:
-                admitted.append(await self._admission.check(new.job.job_type, new.job.queue))
+                admitted.append(await self._admission.check(Lane.of(new)))
             except SubmitRefused as error:
                 admitted.append(error)
                 refused.append(index)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gantline.contract.errors import StoreClosed
 from gantline.contract.records import Record, RecordWrite
@@ -19,6 +20,7 @@ _PAUSED_QUEUE: Final = "paused-queue/"
 _PAUSED_TYPE: Final = "paused-type/"
 _DISABLED_TYPE: Final = "disabled-type/"
 _DEPTH_CAP: Final = "depth-cap/"
+_TENANT_DEPTH_CAP: Final = "tenant-depth-cap/"
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -73,12 +75,11 @@ class Switches:
         self.paused_queues = _those_with(_PAUSED_QUEUE, keys)
         self.paused_types = _those_with(_PAUSED_TYPE, keys)
         self.disabled_types = _those_with(_DISABLED_TYPE, keys)
-        self.depth_caps = {
-            record.key.removeprefix(_DEPTH_CAP): msgspec.json.decode(record.value, type=int)
-            for record in records
-            if record.key.startswith(_DEPTH_CAP)
-        }
+        self.depth_caps = _numbers(_DEPTH_CAP, records)
         """How many jobs may wait in a queue, for those that have a limit."""
+        self.tenant_depth_caps = _numbers(_TENANT_DEPTH_CAP, records)
+        """The same for the jobs of each tenant."""
+        self.capped_queues = self.depth_caps.keys() | self.tenant_depth_caps.keys()
 
     async def refuse_if_closed(self) -> None:
         """Raise StoreClosed."""
@@ -117,9 +118,16 @@ class Switches:
         """The kill switch: refuse new jobs of a type, and fail those that would run."""
         await self._set(_DISABLED_TYPE + job_type, disabled)
 
-    async def cap_queue(self, queue: str, max_depth: int | None) -> None:
-        """Refuse new jobs while this many wait in a queue; None takes the limit away."""
-        await self._put(_DEPTH_CAP + queue, None if max_depth is None else b"%d" % max_depth)
+    async def cap_queue(
+        self, queue: str, max_depth: int | None, *, per_tenant: int | UnsetType | None = UNSET
+    ) -> None:
+        """Refuse new jobs while this many wait in a queue; None takes the limit away.
+
+        `per_tenant`: so many of each tenant; where it is not given, that stays as it is.
+        """
+        for prefix, most in ((_DEPTH_CAP, max_depth), (_TENANT_DEPTH_CAP, per_tenant)):
+            if most is not UNSET:
+                await self._put(prefix + queue, None if most is None else b"%d" % most)
 
     async def _set(self, key: str, on: bool) -> None:
         await self._put(key, b"true" if on else None)
@@ -128,6 +136,14 @@ class Switches:
         await self._store.write_records([RecordWrite(SWITCHES, key, value)])
         self._changed()
         await self.refresh(max_age_seconds=0)
+
+
+def _numbers(prefix: str, records: Sequence[Record]) -> dict[str, int]:
+    return {
+        record.key.removeprefix(prefix): msgspec.json.decode(record.value, type=int)
+        for record in records
+        if record.key.startswith(prefix)
+    }
 
 
 def _those_with(prefix: str, keys: Sequence[str]) -> frozenset[str]:

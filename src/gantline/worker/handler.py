@@ -39,6 +39,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature
     run_in: RunIn
     queue: str = DEFAULT_QUEUE
+    queues: tuple[str, ...] = ()
+    """Further ones that a caller may choose."""
     aliases: tuple[str, ...] = ()
     version: int = 1
     upgrade: Callable[[Any, int], Any] | None = None
@@ -58,6 +60,10 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def job_types(self) -> tuple[str, ...]:
         return (self.job_type, *self.aliases)
+
+    @property
+    def all_queues(self) -> tuple[str, ...]:
+        return (self.queue, *self.queues)
 
     def with_defaults(self, **defaults: Any) -> "Handler":
         """With these for what its declaration leaves open: an application's own."""

@@ -68,7 +68,7 @@ class Acting(Operations):
             payload_version=old.payload_version if keeps_payload else None,
         )
         key = self._submitter.request_key(call, call.raw_body, tenant_id=old.tenant_id)
-        new = await self._submitter.prepare(call, asked, key, parent=old.job_id)
+        new = await self._submitter.prepare(call, asked, key, parent=old.job_id, named=edited)
         return await self._submitter.accept(call, new, root=call.root)
 
     async def delete(self, call: Call) -> Response:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from gantline.api.call import Call
@@ -47,12 +48,12 @@ class Queues(Operations):
         The name of a queue may reveal another tenant; those of declared types are known anyway.
         """
         switches = self._jobs.switches
-        switched = switches.paused_queues | switches.depth_caps.keys()
+        switched = switches.paused_queues | switches.capped_queues
         if await self._access.may(call, Action.MANAGE_QUEUES, Target(tenant_id=tenant_id)):
             return switched
         declared = [one.handler for one in self._jobs.job_types]
         known = await self._access.visible_rows(call, tenant_id, declared, action=Action.READ_TYPES)
-        return switched & {handler.queue for handler in known}
+        return switched & {queue for handler in known for queue in handler.all_queues}
 
     async def pause(self, call: Call) -> Response:
         queue = await self._managed(call)
@@ -66,8 +67,10 @@ class Queues(Operations):
 
     async def cap(self, call: Call) -> Response:
         asked: DepthCap = call.sent
-        queue = await self._managed(call, {"maxDepth": asked.max_depth})
-        await self._jobs.switches.cap_queue(queue, asked.max_depth)
+        queue = await self._managed(call, msgspec.to_builtins(asked))
+        await self._jobs.switches.cap_queue(
+            queue, asked.max_depth, per_tenant=asked.max_depth_per_tenant
+        )
         return self._state(queue)
 
     async def _managed(self, call: Call, details: Mapping[str, Any] | None = None) -> str:
