@@ -96,7 +96,6 @@ async def _made(ask: Asker, owner: str, number: int) -> Marked:
         "subjectId": subject,
         "correlationId": public,
         "idempotencyKey": f"key-{secret}",
-        "queue": "documents",
     }
     response = await submit(ask, body, owner)
     assert response.status_code == 202, response.text
