@@ -85,9 +85,12 @@ def sql_function(name: str, old: str, new: str) -> Breakage:
         load = schema.load_migrations
 
         def loaded(package: str) -> list[Any]:
-            return [
-                step._replace(sql=_in_function(name, step.sql, old, new)) for step in load(package)
-            ]
+            steps: list[Any] = load(package)
+            with_it = [index for index, step in enumerate(steps) if _find_function(name, step.sql)]
+            assert with_it, f"there is no function {name}"
+            last = steps[with_it[-1]]
+            steps[with_it[-1]] = last._replace(sql=_in_function(name, last.sql, old, new))
+            return steps
 
         loaded(schema.PACKAGE)
         with patch.object(schema, "load_migrations", loaded):
@@ -96,8 +99,13 @@ def sql_function(name: str, old: str, new: str) -> Breakage:
     return broken
 
 
+def _find_function(name: str, sql: str) -> re.Match[str] | None:
+    start = rf"CREATE (?:OR REPLACE )?FUNCTION gantline\.{name}\("
+    return re.search(rf"{start}.*?\n\$\$;", sql, re.DOTALL)
+
+
 def _in_function(name: str, sql: str, old: str, new: str) -> str:
-    found = re.search(rf"CREATE FUNCTION gantline\.{name}\(.*?\n\$\$;", sql, re.DOTALL)
+    found = _find_function(name, sql)
     assert found is not None, f"there is no function {name}"
     changed = _replaced(name, found[0], old, new)
     return sql[: found.start()] + changed + sql[found.end() :]
