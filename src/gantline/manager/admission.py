@@ -32,12 +32,13 @@ class DepthCaps(NamedTuple):
     """Whatever their type; and as many again that are not due yet."""
 
 
+_NO_CAPS: Final = DepthCaps()
 CapsOf = Callable[[str, str], DepthCaps]
 """Of a type, as its declaration says, and of a tenant."""
 
 
 def no_caps(job_type: str, tenant_id: str) -> DepthCaps:
-    return DepthCaps()
+    return _NO_CAPS
 
 
 class Lane(NamedTuple):
@@ -148,6 +149,8 @@ class Admission:
                 next_step=f"Try again later, or switch it on: gantline type enable {job_type}.",
             )
         caps = self._caps(lane)
+        if not caps:
+            return None
         for cap in caps:
             if not cap.is_far or cap.refuses(lane, jobs):
                 await cap.depth.refresh()
@@ -165,17 +168,20 @@ class Admission:
             for waiting in counts:
                 lane.add(-1, waiting)
 
-        return take_back if counts else None
+        return take_back
 
     def _caps(self, lane: Lane) -> list[_Cap]:
         """Those that hold for a job; for most there are none."""
         caps, switches = self._caps_of(lane.job_type, lane.tenant_id), self._switches
-        of_type, in_queue = (_TYPE, lane.job_type), (_QUEUE, lane.queue)
+        in_queue = switches.depth_caps.get(lane.queue)
+        in_queue_per_tenant = switches.tenant_depth_caps.get(lane.queue)
+        if in_queue is in_queue_per_tenant is None and caps == _NO_CAPS:
+            return []
         found = (
-            (None, of_type, caps.of_type),
-            (None, in_queue, switches.depth_caps.get(lane.queue)),
-            (lane.tenant_id, of_type, caps.of_type_per_tenant),
-            (lane.tenant_id, in_queue, switches.tenant_depth_caps.get(lane.queue)),
+            (None, (_TYPE, lane.job_type), caps.of_type),
+            (None, (_QUEUE, lane.queue), in_queue),
+            (lane.tenant_id, (_TYPE, lane.job_type), caps.of_type_per_tenant),
+            (lane.tenant_id, (_QUEUE, lane.queue), in_queue_per_tenant),
             (lane.tenant_id, _LATER if lane.is_later else _DUE, caps.of_tenant),
         )
         return [
