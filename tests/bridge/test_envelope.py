@@ -224,7 +224,7 @@ async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Gan
     assert (await only(jobs)).job.tenant_id == "acme"
 
 
-CLAIMED: dict[str, Any] = {"createdBy": "user:boss", "queue": "webhooks", "priority": 0}
+CLAIMED: dict[str, Any] = {"createdBy": "user:boss", "queue": "elsewhere", "priority": 0}
 OWN: dict[str, Any] = {"createdBy": "bridge", "queue": "ai", "priority": 1}
 
 

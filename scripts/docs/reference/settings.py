@@ -54,7 +54,8 @@ IN_CODE: Final = (
         "`Gantline(defaults=JobDefaults(…))`. `@jobs.job(…)` says otherwise for one type: it takes "
         "`queue`, `timeout` and all from `retry` to `key_scope`, and what only a type has: "
         "`subject`, `idempotency_key`, `priority`, `schedule`, `run_in`, `concurrency`, "
-        "`queues`, `max_depth`, `max_depth_per_tenant`, `events`, `result`, `version`, `upgrade`, `aliases`. "
+        "`queues`, `max_depth`, `max_depth_per_tenant`, `events`, `result`, `version`, `upgrade`, "
+        "`aliases`. "
         "`submit` says otherwise for one job.",
     ),
     (
