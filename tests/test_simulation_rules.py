@@ -217,6 +217,12 @@ def test_a_free_slot_is_noticed_at_once() -> None:
     assert not freed(11.5)
 
 
+def test_an_end_that_is_written_after_a_claim_freed_its_slot_before() -> None:
+    calls = Calls().claim(9, started(UUID(int=3))).claim(10, started())
+    calls.end(10.1, token=UUID(int=3)).renew(12).renew(14).end(14.5).claim(15)
+    assert not calls.broken(outside(ended=30.0), slots_in_all=1)
+
+
 def test_what_a_reaper_takes_from_another_worker_frees_no_slot() -> None:
     calls = Calls().claim(10, started()).renew(12).renew(14)
     calls.end(11, token=UUID(int=9), only_expired=True).end(14.5).claim(15)

@@ -1,8 +1,8 @@
 """Rules for workers: what each did with the runs that it was given, as its calls show."""
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
@@ -165,25 +165,21 @@ def _slow_claims(
     outside: Outside, process: str, calls: Sequence[Call], given: Sequence[Given]
 ) -> Iterator[str]:
     """After a claim that brought all it asked for there may be more: so another one is made as
-    soon as a slot is free."""
+    soon as one of its own runs has ended. The slots of others may have been free before it."""
     claims = [call for call in calls if call.verb == "claim"]
-    own = {one.run.token for one in given}
-    frees = [
-        call
-        for call in calls
-        if call.verb == "apply"
-        and any(change.change_id in own for change in cast("tuple[Change, ...]", call.asked))
-    ]
+    ends: dict[UUID, Call] = {}
+    for call in calls:
+        if call.verb == "apply":
+            for change in cast("tuple[Change, ...]", call.asked):
+                ends.setdefault(change.change_id, call)
     life = outside.lives[process]
     over = min(at for at in (life.asked_to_stop, life.ended, float("inf")) if at is not None)
-    for index, claim in enumerate(claims[:-1]):
-        following = claims[index + 1]
-        if not _was_full(claim) or following.first < claim.last:
+    for claim, following in pairwise(claims):
+        if not _was_full(claim) or following.first < claim.last or following.began >= over:
             continue
-        freed = bisect_left(frees, claim.last, key=lambda one: one.first)
-        if freed == len(frees) or following.began >= over:
-            continue
-        window = _Window(frees[freed].began, following.began)
+        runs = cast("tuple[StartedRun, ...]", claim.answers)
+        ended = [ends[run.token].began for run in runs if run.token in ends]
+        window = _Window(min(ended, default=float("inf")), following.began)
         if window.last - window.first > _CLAIMED_WITHIN_SECONDS and _is_free(
             outside, process, calls, given, window
         ):
