@@ -211,6 +211,23 @@ async def test_when_the_time_is_up_it_says_how_the_job_stands(url: str) -> None:
             await handle.wait(0.05)
 
 
+async def test_a_handle_is_made_of_either_id(url: str) -> None:
+    app, given = Application(url), uuid4()
+    async with app.jobs:
+        waiting = await app.doubled.submit(1, job_id=given, tenant="other")
+        handle = await app.doubled.submit(21, job_id=given)
+        again = await app.doubled.submit(21, job_id=given)
+        assert (again.job_id, again.duplicate) == (handle.job_id, True)
+        assert len({waiting.job_id, handle.job_id, given}) == 3
+        assert await app.doubled.handle(given, tenant="other").cancel() is JobStatus.CANCELLED
+        async with app.jobs.running():
+            assert await app.doubled.handle(given).result(30) == 42
+        assert (await app.jobs.get(given)).job.job_id == handle.job_id
+        assert (await waiting.status()).status is JobStatus.CANCELLED
+        with pytest.raises(JobNotFound):
+            await app.doubled.handle(given, tenant="a third").status()
+
+
 # -- who waits for what is not there, or no longer -----------------------------------------------
 
 

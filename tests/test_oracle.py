@@ -43,7 +43,7 @@ from gantline.contract.records import RecordWrite
 from gantline.contract.snapshot import JobSnapshot, Progress, Run
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
-from gantline.contract.submission import DedupeKey, KeyKind, NewJob
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob, external_key
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
 from gantline.stores.memory import MemoryStore
@@ -73,6 +73,7 @@ new_jobs = st.builds(
     priority=st.integers(0, 3),
     max_attempts=st.integers(1, 3),
     idempotency_key=st.sampled_from(("", "", "k1", "k2")),
+    external_id=st.none() | st.integers(101, 103).map(number),
     subject_id=st.sampled_from(("", "s1")),
     created_by=st.sampled_from(("", "me", "you")),
     delay=st.sampled_from((timedelta(0), timedelta(0), timedelta(seconds=90))),
@@ -356,6 +357,7 @@ class StoresAgree(RuleBasedStateMachine):
             for kind in TYPES
             for key in ("k1", "k2")
         ]
+        keys += [external_key(tenant, number(n)) for tenant in TENANTS for n in (101, 102, 103)]
         self.both(lambda store: store.held(keys))
 
 

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from gantline import Context, Gantline
+from gantline.app.handle import Handle
 from gantline.app.outbox import Outbox
 from gantline.contract.errors import StoreMisconfigured, StoreUnavailable
 from gantline.contract.query import JobFilter
@@ -268,6 +269,47 @@ async def test_a_repeat_by_its_key_is_the_job_that_is_there(shop: Shop) -> None:
         pass
     assert await shop.moved() == [1]
     assert await shop.waiting() == ()
+
+
+async def test_a_repeat_by_its_external_id_is_the_job_that_is_there(shop: Shop) -> None:
+    """Whether the first is still in the outbox or was moved; in its own tenant only."""
+    given = uuid4()
+
+    async def put(tenant: str, number: int) -> Handle[int]:
+        connection = shop.connect()
+        payload = {"n": number, "key": ""}
+        handle = await shop.index.submit(
+            payload, job_id=given, tenant=tenant, connection=connection
+        )
+        connection.commit()
+        connection.close()
+        return handle
+
+    handles = [await put("default", 1), await put("default", 1), await put("other", 2)]
+    while await shop.outbox.relay().run_once():
+        pass
+    handles.append(await put("default", 1))
+    while await shop.outbox.relay().run_once():
+        pass
+    first, again, other, later = [(await handle.status()).job for handle in handles]
+    assert first.job_id == again.job_id == later.job_id != other.job_id
+    assert {first.external_id, other.external_id} == {given}
+    assert await shop.moved() == [1, 2]
+    assert await shop.waiting() == ()
+
+
+async def test_an_external_id_with_another_payload_stays_in_the_outbox_as_failed(
+    shop: Shop,
+) -> None:
+    given = uuid4()
+    await shop.index.submit({"n": 1, "key": ""}, job_id=given)
+    await shop.put(2, job_id=given)
+    assert await shop.outbox.relay().run_once() == 1
+    assert await shop.moved() == [1]
+    (failed,) = await shop.waiting(JobStatus.FAILED)
+    assert failed.last is not None
+    assert failed.last.error is not None
+    assert failed.last.error.code == "JOB_ID_CONFLICT"
 
 
 async def test_other_jobs_in_the_same_database_are_left_alone(shop: Shop) -> None:

@@ -3,19 +3,21 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from gantline.contract.results import Renewal
+from gantline.contract.results import Duplicate, Renewal
 from gantline.contract.retention import Retention
 from gantline.contract.status import JobStatus
+from gantline.contract.submission import KeyKind
 from gantline.manager.pruner import Pruner
 from gantline.manager.reaper import Reaped
 from gantline.manager.switches import Switches
 from gantline.stores.sqlite import SqliteStore
 from gantline.testing.conformance import Bench
 from gantline.testing.conformance.bench import HOUR, LEASE
+from gantline.testing.factories import make_new
 from tests.harness import SqliteHarness
 
 
@@ -49,6 +51,14 @@ async def test_a_lease_without_a_job_is_cleared_by_the_sweep(bench: Bench) -> No
     assert await bench.recount() == dict.fromkeys(JobStatus, 0) | {JobStatus.QUEUED: 2}
     renewal = await bench.store.renew(gone.session, [gone.ref], lease=LEASE)
     assert renewal == Renewal(lost=frozenset({gone.token}))
+
+
+async def test_the_external_id_of_a_job_that_is_gone_is_free_again(bench: Bench) -> None:
+    given = uuid4()
+    remove_by_hand(bench, await bench.submit(external_id=given))
+    newer = await bench.submit("another", external_id=given)
+    again = make_new("another", external_id=given)
+    assert await bench.store.insert([again]) == [Duplicate(newer, by=KeyKind.ID)]
 
 
 async def test_leases_without_jobs_do_not_end_a_sweep_early(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from gantline import Context, Gantline, JobType
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import JobNotFound, StoreMisconfigured
 from tests.servers.postgres import PostgresServer
 
 
@@ -68,7 +68,8 @@ async def test_an_error_in_it_takes_all_back(jobs: Gantline, order: JobType[[int
         later = await order.submit(8, connection=connection)
     async with jobs.running():
         assert await later.result(timeout=30) == 8
-    assert await jobs.store.get([job_id], tenant_id=None) == [None]
+    with pytest.raises(JobNotFound):
+        await jobs.get(job_id)
 
 
 async def test_without_a_database_that_can_there_is_none() -> None:

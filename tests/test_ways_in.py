@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import msgspec
@@ -292,10 +292,13 @@ async def test_sql_words_a_cap_as_every_other_way_in_does(postgres: PostgresServ
             assert by_sql.value.diag.message_primary == f"QUEUE_FULL: {refused.value.cause}"
 
 
-async def test_what_was_accepted_before_is_no_refusal_in_sql(postgres: PostgresServer) -> None:
+@pytest.mark.parametrize("named", [{"idempotencyKey": "k"}, {"jobId": str(UUID(int=9))}], ids=str)
+async def test_what_was_accepted_before_is_no_refusal_in_sql(
+    postgres: PostgresServer, named: dict[str, str]
+) -> None:
     url = postgres.url(schema=f"w{uuid4().hex}")
     location = parse_url(url)
-    body = msgspec.json.encode({"jobType": TYPE, "payload": 1, "idempotencyKey": "k"}).decode()
+    body = msgspec.json.encode({"jobType": TYPE, "payload": 1} | named).decode()
     async with opened(Place(url)) as place:
         outcomes = []
         for reason in (nothing, disabled, full, full_for_a_tenant, closed):

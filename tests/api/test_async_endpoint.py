@@ -175,7 +175,8 @@ async def test_the_client_may_choose_the_job_id(api: Api, jobs: Gantline, analyz
     headers = {"x-async-request-id": job_id}
     async with serving(api, api.enqueue("/analyze", analyze)) as ask:
         first = (await ask("alice", "POST", "/analyze", BODY, headers=headers)).json()
-        assert first["jobId"] == job_id
+        found = await ask("alice", "GET", f"/api/jobs/{job_id}/status")
+        assert found.json()["jobId"] == first["jobId"] != job_id
         again = (await ask("alice", "POST", "/analyze", BODY, headers=headers)).json()
         assert again == {**first, "duplicate": True}
         other = {**BODY, "type": "full"}

@@ -64,8 +64,9 @@ async def test_the_envelope_of_the_contract_is_taken_as_it_is(ask: Asker, jobs: 
         "createdAt": "2025-12-12T00:00:00+00:00",
     }
     body = (await submit(ask, envelope)).json()
-    assert body["jobId"] == envelope["jobId"]
     (job,) = await stored(jobs)
+    assert str(job.job.external_id) == envelope["jobId"]
+    assert str(job.job.job_id) == body["jobId"] != envelope["jobId"]
     kept = read_job(job.job.to_json())
     assert kept.job_type == "document-indexing"
     assert kept.correlation_id == envelope["correlationId"]
@@ -195,18 +196,61 @@ async def test_a_key_is_forgotten_after_its_time(ask: Asker, clock: FakeClock) -
     assert (await submit(ask, MAIL, idempotency_key="abc")).json()["jobId"] != first["jobId"]
 
 
-async def test_a_job_id_given_by_the_client_is_the_jobs(ask: Asker, jobs: Gantline) -> None:
-    job_id = str(uuid4())
-    first = (await submit(ask, {**MAIL, "jobId": job_id})).json()
-    assert first["jobId"] == job_id
-    again = (await submit(ask, {**MAIL, "jobId": job_id})).json()
+async def test_a_job_id_given_by_the_client_is_a_key_of_its_tenant(
+    ask: Asker, jobs: Gantline
+) -> None:
+    given = str(uuid4())
+    first = (await submit(ask, {**MAIL, "jobId": given})).json()
+    assert first["jobId"] != given
+    again = (await submit(ask, {**MAIL, "jobId": given})).json()
     assert again == {**first, "duplicate": True}
-    other = await submit(ask, {**MAIL, "jobId": job_id, "payload": "b@example.org"})
-    theirs = await submit(ask, {**MAIL, "jobId": job_id}, "eve")
-    for response in (other, theirs):
-        assert (response.status_code, response.json()["errorCode"]) == (409, "JOB_ID_CONFLICT")
-    assert other.json()["detail"] == theirs.json()["detail"]
+    other = await submit(ask, {**MAIL, "jobId": given, "payload": "b@example.org"})
+    assert (other.status_code, other.json()["errorCode"]) == (409, "JOB_ID_CONFLICT")
     assert len(await stored(jobs)) == 1
+
+
+@pytest.mark.parametrize("payload", [MAIL["payload"], "b@example.org"])
+async def test_an_id_of_another_tenant_is_taken_like_one_that_nobody_has(
+    ask: Asker, jobs: Gantline, payload: str
+) -> None:
+    """Be it that of a job, or one that a job was submitted with: it neither clashes nor tells."""
+    given = str(uuid4())
+    theirs = (await submit(ask, {**MAIL, "jobId": given})).json()["jobId"]
+    responses = []
+    for named in (theirs, given, str(uuid4())):
+        body = {**MAIL, "payload": payload, "jobId": named}
+        one = await submit(ask, body, "eve", x_correlation_id="c")
+        batch = {"jobs": [{**body, "payload": "another"}]}
+        many = await ask("eve", "POST", "/api/jobs/batch", batch)
+        (item,) = many.json()["items"]
+        status = await ask("eve", "GET", f"/api/jobs/{named}/status")
+        mine = one.json()["jobId"]
+        assert status.json()["jobId"] == mine
+        texts = [one.text, item["problem"]["detail"], status.text, str(one.status_code)]
+        responses.append([text.replace(mine, "MINE").replace(named, "ID") for text in texts])
+    assert responses[0] == responses[1] == responses[2]
+    assert [job.job.tenant_id for job in await stored(jobs)].count("acme") == 1
+
+
+async def test_a_job_is_found_and_operated_by_the_id_that_it_was_submitted_with(
+    ask: Asker, jobs: Gantline
+) -> None:
+    given = str(uuid4())
+    job_id = (await submit(ask, {**MAIL, "jobId": given})).json()["jobId"]
+    for path in ("", "/status", "/history", "/attempts"):
+        by_either = [await ask("alice", "GET", f"/api/jobs/{one}{path}") for one in (given, job_id)]
+        assert by_either[0].status_code == 200
+        assert by_either[0].json() == by_either[1].json()
+    status = (await ask("alice", "GET", f"/api/jobs/{given}/status")).json()
+    assert (status["jobId"], status["externalId"]) == (job_id, given)
+    for verb, then in (("cancel", "Cancelled"), ("redrive", "Queued"), ("cancel", "Cancelled")):
+        response = await ask("operator", "POST", f"/api/jobs/{given}/{verb}")
+        assert (response.status_code, response.json()["status"]) == (200, then)
+        assert response.headers["location"] == f"/api/jobs/{job_id}/status"
+        assert (await ask("eve", "POST", f"/api/jobs/{given}/{verb}")).status_code == 404
+    assert (await ask("admin", "DELETE", f"/api/jobs/{given}")).status_code == 204
+    assert await stored(jobs) == []
+    assert (await submit(ask, {**MAIL, "payload": "b", "jobId": given})).status_code == 202
 
 
 OWNED = {"jobType": "owned", "payload": {"documentId": "d1"}, "idempotencyKey": "k"}

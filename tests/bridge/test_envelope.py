@@ -1,6 +1,7 @@
 """What becomes of a message: a job, the same each time it comes, or a reason why not."""
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -64,7 +65,7 @@ async def test_the_envelope_of_the_contract_becomes_that_job(
 ) -> None:
     await intake.take(message(EXAMPLE))
     job = (await only(jobs)).job
-    assert str(job.job_id) == EXAMPLE["jobId"]
+    assert str(job.external_id) == EXAMPLE["jobId"]
     assert (job.subject_id, job.correlation_id) == (EXAMPLE["subjectId"], EXAMPLE["correlationId"])
     assert job.data() == {"action": "index"}
 
@@ -124,7 +125,7 @@ async def test_a_job_sent_by_our_own_hand_reads_back(jobs: Gantline, intake: Int
     assert sent.properties["JobType"] == sent.subject == "ai-indexing"
     await intake.take(sent)
     found = (await only(jobs)).job
-    assert found.job_id == job.job_id
+    assert found.external_id == job.job_id
     assert found.created_at == job.created_at
 
 
@@ -216,6 +217,26 @@ async def test_an_id_or_a_key_with_another_payload_is_a_conflict(
         await intake.take(message(changed(payload={"action": "other"}, **changes)))
     assert caught.value.reason is Rejection.CONFLICT
     await only(jobs)
+
+
+@pytest.mark.parametrize(
+    "fields", [EXAMPLE, changed(jobId=None), changed(externalId=str(UUID(int=5)))]
+)
+async def test_nobody_can_take_the_id_of_another_tenants_message_first(
+    jobs: Gantline, intake: Intake, fields: dict[str, Any]
+) -> None:
+    """Whoever computes it submits it as his own: the message is taken in all the same."""
+    index = jobs.find_type("ai-indexing")
+    assert index is not None
+    sent = message(fields, message_id="m-1")
+    computed = intake._prepare(sent).job.external_id
+    for payload in ({"action": "index"}, {"action": "other"}):
+        await index.submit(payload, job_id=computed, tenant=f"evil {payload['action']}")
+    await intake.take(sent)
+    await intake.take(sent)
+    assert intake.taken == {"accepted": 1, "duplicate": 1}
+    assert computed is not None
+    assert (await jobs.get(computed)).job.data() == EXAMPLE["payload"]
 
 
 async def test_a_bridge_that_trusts_tenants_lets_envelopes_name_theirs(jobs: Gantline) -> None:

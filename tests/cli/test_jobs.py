@@ -3,9 +3,12 @@
 import json
 import signal
 from datetime import datetime
+from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.manager.submitter import Submission
+from gantline.testing.factories import make_job
 from tests.cli.conftest import NOBODY, UNCHECKED, Place, assert_bad_option, assert_refused
 
 JOB_KEYS = {
@@ -20,6 +23,7 @@ JOB_KEYS = {
     "tenantId",
     "subjectId",
     "correlationId",
+    "externalId",
     "createdAt",
     "scheduledAt",
     "startedAt",
@@ -252,6 +256,30 @@ def test_a_cancel_is_told_per_job_and_may_be_repeated(place: Place) -> None:
     row = {"jobId": job_id, "status": "Cancelled"}
     assert place.json("job", "cancel", job_id) == [{**row, "changed": True}]
     assert place.json("job", "cancel", job_id) == [{**row, "changed": False}]
+
+
+def test_a_job_is_named_by_its_external_id_within_its_tenant(place: Place) -> None:
+    given = str(uuid4())
+    jobs = [make_job(1, external_id=UUID(given), tenant_id=one) for one in ("default", "other")]
+    place.managed(lambda manager: manager.submit([Submission(job) for job in jobs]))
+    ids = {job.tenant_id: str(job.job_id) for job in jobs}
+    for tenant, job_id in ids.items():
+        of_it = ("--tenant", tenant, "job")
+        shown = place.json(*of_it, "get", given)
+        assert (shown["jobId"], shown["externalId"], shown["history"]) == (job_id, given, [])
+        assert place.json(*of_it, "cancel", given)[0]["jobId"] == job_id
+        assert place.json(*of_it, "redrive", given)[0]["status"] == "Queued"
+        place.json(*of_it, "cancel", given)
+        assert len(place.json(*of_it, "get", given)["history"]) == 3
+        assert place.run(*of_it, "delete", given, "--yes").exit_code == 0
+        assert place.run(*of_it, "get", job_id).exit_code == 3
+
+
+def test_across_tenants_an_external_id_names_no_job(place: Place) -> None:
+    job = make_job(1, external_id=uuid4())
+    place.managed(lambda manager: manager.submit([Submission(job)]))
+    assert place.run("job", "get", str(job.external_id), "--all-tenants").exit_code == 3
+    assert place.run("job", "get", str(job.job_id), "--all-tenants").exit_code == 0
 
 
 def test_a_running_job_is_asked_to_cancel(place: Place) -> None:

@@ -76,7 +76,7 @@ def status(state: str = "Queued", version: int = 1) -> bytes:
         "createdAt": "2026-01-01T00:00:00Z", "scheduledAt": None, "startedAt": None,
         "completedAt": None, "updatedAt": "2026-01-01T00:00:00Z", "progress": None, "phase": None,
         "reason": None, "errorCode": None, "errorMessage": None, "result": None,
-        "resultOmitted": None, "version": version,
+        "resultOmitted": None, "version": version, "externalId": None,
     }  # fmt: skip
     return msgspec.json.encode(document)
 

@@ -98,12 +98,30 @@ async def test_all_that_can_be_said_of_a_job_arrives(ask: Asker) -> None:
     }
     await ask("submit", "document-indexing", fresh(), at=at, **parts)
     job = await ask("job", parts["job_id"])
-    assert (job.job_id, job.subject_id, job.correlation_id) == (parts["job_id"], "s", "c-1")
+    assert (job.external_id, job.subject_id, job.correlation_id) == (parts["job_id"], "s", "c-1")
     assert (job.queue, job.priority, job.max_attempts) == ("slow", 3, 7)
     assert job.idempotency_key == parts["idempotency_key"]
     assert (job.scheduled_at, job.state) == (at, "Scheduled")
     delayed = await ask("submit", "sweep", delay=timedelta(minutes=5))
     assert (await ask("status", delayed.job_id)).state == "Scheduled"
+
+
+async def test_a_job_is_known_by_the_id_that_it_was_submitted_with_in_its_tenant(
+    kind: str, server: ApiProcess, ask: Asker
+) -> None:
+    given, document = uuid4(), fresh()
+    accepted = await ask("submit", "document-indexing", document, job_id=given)
+    again = await ask("submit", "document-indexing", document, job_id=given)
+    assert (again.job_id, again.duplicate) == (accepted.job_id, True)
+    with pytest.raises(JobIdConflict):
+        await ask("submit", "document-indexing", fresh(), job_id=given)
+    assert (await ask("status", given)).job_id == accepted.job_id
+    assert (await ask("cancel", given)).job_id == accepted.job_id
+    async with asking(kind, server.url, "eve") as theirs:
+        with pytest.raises(JobNotFound):
+            await theirs("status", given)
+        other = await theirs("submit", "sweep", job_id=given)
+        assert (other.duplicate, (await theirs("status", given)).job_id) == (False, other.job_id)
 
 
 async def test_a_request_with_the_same_key_finds_the_same_job(ask: Asker) -> None:

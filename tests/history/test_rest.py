@@ -98,6 +98,17 @@ def test_two_live_jobs_at_rest_never_have_one_key(lived: Lived) -> None:
     assert lived.broken(lived.with_job("retried", job=job)) == {"key"}
 
 
+def test_two_jobs_of_a_tenant_at_rest_never_have_one_external_id(lived: Lived) -> None:
+    """Whatever their status is."""
+    given = UUID(int=7)
+    for name, tenant, broken in (("failed", "default", {"key"}), ("failed", "other", set())):
+        first = replace(lived.job("done").job, external_id=given)
+        second = replace(lived.job(name).job, external_id=given, tenant_id=tenant)
+        rest = lived.with_job("done", job=first)
+        jobs = {**rest.jobs, second.job_id: replace(lived.job(name), job=second)}
+        assert lived.broken(replace(rest, jobs=jobs)) - {"counts"} == broken
+
+
 def test_what_is_due_does_not_wait_without_a_reason(lived: Lived) -> None:
     later = lived.rest.now + timedelta(hours=2)
     job = lived.job("asked")

@@ -7,7 +7,22 @@ from tests.mutants.by_hand import Slip, in_function
 IN_FUNCTIONS: Final = (
     *in_function(
         "insert_jobs",
-        ("inserting", "keys", "on_request", "reading", "applying"),
+        ("inserting", "keys", "external_ids", "on_request", "reading", "applying"),
+        Slip(
+            "the id of a job of another tenant clashes with an external one",
+            "WHERE job.id = i.external_id AND job.tenant = i.tenant OFFSET 0",
+            "WHERE job.id = i.external_id OFFSET 0",
+        ),
+        Slip(
+            "an external id of another type is a duplicate",
+            "held.fingerprint = i.fingerprint || convert_to(i.job_type, 'UTF8')",
+            "substr(held.fingerprint, 1, 32) = i.fingerprint",
+        ),
+        Slip(
+            "a refused job takes its external id",
+            "WHERE i.external_id IS NOT NULL AND i.place <> ALL (v_refused)",
+            "WHERE i.external_id IS NOT NULL",
+        ),
         Slip(
             "an id of another tenant is a duplicate",
             "(job.tenant, lane.job_type, job.fingerprint)\n"

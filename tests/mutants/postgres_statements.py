@@ -98,7 +98,8 @@ IN_STATEMENTS: Final = (
     ),
     *in_statement(
         "prune:_REMOVE_OLD",
-        ("maintenance", "keys", "on_request"),
+        ("maintenance", "keys", "external_ids", "on_request"),
+        Slip("the external id of a removed job stays", "held.kind = 'id'", "held.kind = 'once'"),
         Slip("a job goes one moment too early", "at < rule.before", "at <= rule.before"),
         Slip(
             "a job that runs again goes by its old end", "WHERE is_end AND status", "WHERE status"

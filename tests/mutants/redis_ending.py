@@ -170,7 +170,8 @@ IN_ENDING: Final = (
     ),
     *in_script(
         "DELETE",
-        ("maintenance", "states", "keys", "reading"),
+        ("maintenance", "states", "keys", "external_ids", "reading"),
+        Slip("the external id of a deleted job stays", "    free_external(id)\n", ""),
         Slip(
             "a job of any tenant is deleted",
             "== tostring((read('>I4', state, 27)))",

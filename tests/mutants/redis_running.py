@@ -7,7 +7,17 @@ from tests.mutants.by_hand import Slip, in_script
 IN_RUNNING: Final = (
     *in_script(
         "INSERT",
-        ("inserting", "keys", "on_request", "visibility", "applying"),
+        ("inserting", "keys", "external_ids", "on_request", "visibility", "applying"),
+        Slip(
+            "the id of a job of another tenant clashes with an external one",
+            "if known and texts_of(known) == texts_of(envelope) then",
+            "if known then",
+        ),
+        Slip(
+            "an external id can be held for any payload",
+            "local same = fingerprint == external[2]",
+            "local same = true",
+        ),
         Slip(
             "an id of another tenant is a duplicate",
             "return #tenant .. ':' .. tenant .. #job_type",

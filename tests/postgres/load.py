@@ -70,13 +70,12 @@ class Load:
             job_id = new_job_id()
             while True:
                 try:
-                    await self._work.submit(1, job_id=job_id)
+                    self.accepted.append((await self._work.submit(1, job_id=job_id)).job_id)
                     break
                 except StoreUnavailable:
                     self.unavailable += 1  # and once more, under the same id
                     async with self._more:
                         self._more.notify_all()
-            self.accepted.append(job_id)
 
     async def run_more(self, jobs: int, *, within_seconds: float = 60) -> None:
         """Wait until so many more have run."""

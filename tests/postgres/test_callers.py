@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg  # type: ignore[import-untyped]  # has no types
 import psycopg
@@ -424,10 +425,58 @@ async def test_python_and_plain_sql_agree_on_what_is_the_same_job(
     order: JobType[..., None], submit_sql: SubmitSql
 ) -> None:
     payload = {"b": [1, True, None, "ß"], "a": {"z": "", "y": "\\"}}
-    handle = await order.submit(payload, idempotency_key="k")
-    envelope = {"jobType": "order", "idempotencyKey": "k", "payload": payload}
-    ((_, outcome, job_id, kind),) = await submit_sql(json.dumps(envelope))
-    assert (outcome, job_id, kind) == ("duplicate", handle.job_id, "job")
+    given = uuid4()
+    handle = await order.submit(payload, idempotency_key="k", job_id=given)
+    envelope = {"jobType": "order", "payload": payload}
+    for named, by in (({"idempotencyKey": "k"}, "job"), ({"jobId": str(given)}, "id")):
+        ((_, outcome, job_id, kind),) = await submit_sql(json.dumps(envelope | named))
+        assert (outcome, job_id, kind) == ("duplicate", handle.job_id, by)
+
+
+async def test_an_id_in_plain_sql_is_a_key_of_its_tenant(
+    jobs: Gantline, submit_sql: SubmitSql
+) -> None:
+    given = str(uuid4())
+    one = {"jobType": "mail", "tenantId": "one", "jobId": given, "payload": 1}
+    jobs_ = [one, one, one | {"payload": 2}, one | {"tenantId": "other", "payload": 2}]
+    rows = await submit_sql(json.dumps(jobs_))
+    assert [row[1] for row in rows] == ["accepted", "duplicate", "conflict", "accepted"]
+    first, again, _, theirs = (row[2] for row in rows)
+    assert first == again
+    assert len({first, theirs, UUID(given)}) == 3
+    for tenant, job_id in (("one", first), ("other", theirs)):
+        assert (await jobs.get(given, tenant=tenant)).job.job_id == job_id
+    named = [one | {"tenantId": tenant, "jobId": str(first)} for tenant in ("one", "other")]
+    rows = await submit_sql(json.dumps(named))
+    assert [row[1] for row in rows] == ["duplicate", "accepted"]
+
+
+async def test_plain_sql_cannot_name_the_id_under_which_a_job_is_stored(
+    submit_sql: SubmitSql,
+) -> None:
+    envelope = {"jobType": "mail", "ownId": str(uuid4())}
+    with pytest.raises(psycopg.Error, match='unknown field "ownId"'):
+        await submit_sql(json.dumps(envelope))
+
+
+@every_driver
+async def test_an_id_given_within_a_transaction_is_a_key_of_its_tenant(
+    jobs: Gantline, order: JobType[..., None], connected: Connected
+) -> None:
+    given = uuid4()
+    async with connected() as caller:
+        first, theirs = [
+            await order.submit(1, job_id=given, tenant=tenant, connection=caller.connection)
+            for tenant in ("one", "other")
+        ]
+        again = await order.submit(1, job_id=given, tenant="one", connection=caller.connection)
+        assert (again.job_id, again.duplicate) == (first.job_id, True)
+        with pytest.raises(JobIdConflict):
+            await order.submit(2, job_id=given, tenant="one", connection=caller.connection)
+        await caller.commit()
+    for tenant, handle in (("one", first), ("other", theirs)):
+        job = (await jobs.get(given, tenant=tenant)).job
+        assert (job.job_id, job.external_id) == (handle.job_id, given)
 
 
 @pytest.mark.parametrize(

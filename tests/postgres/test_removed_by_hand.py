@@ -6,8 +6,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from gantline.contract.query import LaneCounts, PruneRule
-from gantline.contract.results import Applied
+from gantline.contract.results import Applied, Duplicate
 from gantline.contract.status import JobStatus
+from gantline.contract.submission import KeyKind
 from gantline.stores.postgres import PostgresStore, prune
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance import Bench
@@ -68,6 +69,23 @@ async def test_the_key_of_a_job_that_is_gone_is_free_again(bench: Bench) -> None
     bench.clock.advance(LEASE)
     assert await bench.store.expired(limit=10) == []
     assert await bench.store.insert([make_new(idempotency_key="order")]) == [Applied(1)]
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+async def test_the_external_id_of_a_job_that_is_gone_is_free_again(
+    bench: Bench, is_swept: bool
+) -> None:
+    """Also before anybody has cleared what is left of it."""
+    given = uuid4()
+    run = await bench.start(external_id=given)
+    await remove_by_hand(bench, [run.job.job_id])
+    if is_swept:
+        bench.clock.advance(LEASE)
+        assert await bench.store.expired(limit=10) == []
+        assert await rows_left(bench) == {}
+    newer = await bench.submit("another", external_id=given)
+    again = make_new("another", external_id=given)
+    assert await bench.store.insert([again]) == [Duplicate(newer, by=KeyKind.ID)]
 
 
 async def test_a_claim_takes_what_comes_after_jobs_that_are_gone(bench: Bench) -> None:

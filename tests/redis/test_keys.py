@@ -60,6 +60,7 @@ async def live(bench: Bench) -> None:
             created_by="me",
             correlation_id="order 7",
             parent_job_id=UUID(int=7),
+            external_id=UUID(int=number),
             max_attempts=1,
             request_key=key,
         )

@@ -7,15 +7,17 @@ import pytest
 
 from gantline.contract.outcome import LEASE_EXPIRED, Success
 from gantline.contract.query import JobFilter, PruneRule
-from gantline.contract.results import Applied, NotFound
+from gantline.contract.results import Applied, Duplicate, NotFound
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus
 from gantline.contract.stored import Part, Stored, StoredJob, StoredKey
+from gantline.contract.submission import KeyKind
 from gantline.contract.transition import Transition
 from gantline.manager.decide import decide_redrive
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.rows import encode_span
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
+from gantline.testing.factories import make_new
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
 
@@ -66,6 +68,19 @@ async def dumped(bench: Bench, part: Part) -> list[Stored]:
         items += page.items
         if not (after := page.next):
             return items
+
+
+async def test_the_external_id_of_a_job_that_is_gone_is_nobodys(
+    bench: Bench, rows: list[str]
+) -> None:
+    given = uuid4()
+    gone, other = [await bench.submit(external_id=one) for one in (given, uuid4())]
+    await remove_by_hand(bench, rows, gone)
+    keys = [one.job_id for one in await dumped(bench, Part.KEYS) if isinstance(one, StoredKey)]
+    assert keys == [other]
+    newer = await bench.submit("another", external_id=given)
+    again = make_new("another", external_id=given)
+    assert await bench.store.insert([again]) == [Duplicate(newer, by=KeyKind.ID)]
 
 
 async def test_a_claim_passes_over_a_queued_job_whose_row_is_gone(

@@ -16,6 +16,7 @@ from gantline.auth.gate import Decision, Gate
 from gantline.contract.errors import Forbidden, JobNotFound
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import JobSnapshot
+from gantline.contract.submission import external_key
 
 
 class OfType(Protocol):
@@ -71,8 +72,15 @@ class Access:
 
     async def job(self, call: Call) -> JobSnapshot:
         """The job that the path names; raise Refused or a GantlineError if the caller may not."""
-        job_id, action = call.job_id, call.right
-        job = await self._cache.get(job_id) if action is Action.READ else await self.read(job_id)
+        action = call.right
+        read = self._cache.get if action is Action.READ else self.read
+        job = await read(call.job_id)
+        tenant_id = call.principal.tenant_id
+        if job is None or job.job.tenant_id != tenant_id:
+            # It may be the external id of a job of the caller's own tenant, whoever has it as id.
+            (own,) = await self._jobs.store.held([external_key(tenant_id, call.job_id)])
+            job = await read(own) if own is not None else job
+        job_id = call.job_id if job is None else job.job.job_id
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         call.is_decided = True
         if verdict is Decision.ALLOWED and job is not None:
@@ -86,7 +94,7 @@ class Access:
     ) -> list[JobSnapshot]:
         """Those jobs that the caller may do this to; that others were named is audited."""
         found: list[JobSnapshot] = []
-        named = await self._jobs.store.get(job_ids, tenant_id=tenant_id)
+        named = await self._jobs.manager.get(job_ids, tenant_id=tenant_id)
         for job_id, job in zip(job_ids, named, strict=True):
             if job is not None and await self.may(call, call.right, Target.of(job.job)):
                 found.append(job)

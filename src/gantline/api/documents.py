@@ -101,6 +101,8 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     """JSON data: on the server still as it is stored, in a client decoded."""
     result_omitted: str | None
     version: int
+    external_id: UUID | None
+    """The id that it was submitted with, by which its tenant finds it too."""
 
 
 class ListedJob(StatusDocument, frozen=True, kw_only=True):

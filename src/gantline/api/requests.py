@@ -34,7 +34,7 @@ class JobToSubmit(Sent, frozen=True, kw_only=True):
     """A job to be submitted: the Job Contract, of which only `jobType` is needed.
 
     Who submits it is known from the credentials. `createdAt` may be there, since it belongs to the
-    contract, but the job is created when it is accepted.
+    contract, but the job is created when it is accepted. `jobId` becomes its external id.
     """
 
     job_type: Name

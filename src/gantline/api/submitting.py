@@ -269,15 +269,13 @@ class Submitter:
                 return document, is_readable
             case Duplicate():
                 return await self._duplicate(call, result, new, root)
-            case Conflict(by=None):
-                raise SubmitConflict.of_id()
             case Conflict(by=KeyKind.REQUEST):
                 raise Refused(
                     ApiCode.IDEMPOTENCY_KEY_REUSED,
                     "The Idempotency-Key was used before for another request.",
                 )
             case Conflict():
-                raise _key_taken()
+                raise _taken(result.by)
 
     async def _duplicate(
         self, call: Call, found: Duplicate, new: NewJob, root: str
@@ -295,7 +293,7 @@ class Submitter:
         if existing is not None and is_readable:
             subject, status = existing.job.subject_id, existing.status
         elif existing is not None and existing.job.created_by != new.job.created_by:
-            raise SubmitConflict.of_id() if found.by is None else _key_taken()
+            raise _taken(found.by)
         return accepted_document(root, job_id, subject, status, duplicate=True), is_readable
 
     def _ended(
@@ -326,7 +324,10 @@ def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any
     return handler.codec.decode(msgspec.json.encode(upgraded))
 
 
-def _key_taken() -> Refused:
+def _taken(by: str | None) -> Refused | SubmitConflict:
+    """The id or the key is another job's; `by` is what the store says."""
+    if by in (None, KeyKind.ID):
+        return SubmitConflict.of_id()
     return Refused(
         Code.IDEMPOTENCY_CONFLICT,
         "The idempotency key is taken by another job: one with another payload, or one that you "

@@ -125,6 +125,7 @@ def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
         "result": None if result is None else msgspec.Raw(result),
         "result_omitted": omitted,
         "version": job.version,
+        "external_id": envelope.external_id,
     }
 
 

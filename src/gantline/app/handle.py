@@ -37,12 +37,17 @@ class Handle(Generic[R_co]):
         duplicate: bool = False,
         codec: "Codec[Any] | None" = None,
         is_on_its_way: bool = False,
+        external_id: UUID | None = None,
     ) -> None:
-        """`is_on_its_way`: it may not be in the store yet, but in an outbox."""
+        """`is_on_its_way`: it may not be in the store yet, but in an outbox.
+
+        A repeat that comes out of an outbox is not stored: its external id finds the job.
+        """
         self.app = app
         self._tenant_id = tenant_id
         self._codec = codec
         self._is_on_its_way = is_on_its_way
+        self._ids = [job_id, *([external_id] if is_on_its_way and external_id else ())]
         self.job_id = job_id
         self.subject_id = subject_id
         self.duplicate = duplicate
@@ -53,10 +58,11 @@ class Handle(Generic[R_co]):
     async def status(self) -> JobSnapshot:
         """Read the job as it stands."""
         await self.app.ready()
-        found = await self.app.store.get([self.job_id], tenant_id=self._tenant_id)
-        if found[0] is None:
+        found = await self.app.manager.get(self._ids, tenant_id=self._tenant_id)
+        job = next(filter(None, found), None)
+        if job is None:
             raise JobNotFound(self.job_id)
-        return found[0]
+        return job
 
     async def wait(self, timeout: float | timedelta | None = None) -> JobSnapshot:  # noqa: ASYNC109  # a wait for a job, not for this call
         """Wait until the job has ended; raise TimeoutError after `timeout`."""
@@ -75,14 +81,15 @@ class Handle(Generic[R_co]):
     ) -> JobSnapshot | None:
         """Wait, and say after a while what may be missing."""
         first = _NOTICE_SECONDS if seconds is None else min(seconds, _NOTICE_SECONDS)
+        job_id = self.job_id if job is None else job.job.job_id
         wait = self.app.waiter.wait
-        job = await wait(self.job_id, first, is_on_its_way=job is None) or job
+        job = await wait(job_id, first, is_on_its_way=job is None) or job
         if first == seconds or (job is not None and job.status.is_terminal):
             return job
         if job is None or (job.run_at is not None and job.run_at <= self.app.clock.now()):
             _log.warning("%s", self._still(job, first))
         rest = None if seconds is None else seconds - first
-        return await wait(self.job_id, rest, is_on_its_way=job is None) or job
+        return await wait(job_id, rest, is_on_its_way=job is None) or job
 
     async def _status_if_there(self) -> JobSnapshot | None:
         try:
@@ -130,7 +137,7 @@ class Handle(Generic[R_co]):
         )
         if isinstance(answers[0], GantlineError):
             raise answers[0]
-        self.app.wakeup.notify(Hint.CANCEL, job_id=self.job_id)
+        self.app.wakeup.notify(Hint.CANCEL, job_id=answers[0].job_id)
         return answers[0].status
 
 

@@ -254,7 +254,7 @@ class JobType(Generic[P, R]):
         self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
     ) -> Handle[R]:
         if isinstance(answer, Conflict):
-            raise SubmitConflict.of_id() if answer.by is None else SubmitConflict.of_key()
+            raise SubmitConflict.of(answer.by)
         existing = answer.existing if isinstance(answer, Duplicate) else None
         return Handle(
             self.app,
@@ -264,6 +264,7 @@ class JobType(Generic[P, R]):
             duplicate=existing is not None,
             codec=self.handler.result_codec,
             is_on_its_way=is_on_its_way,
+            external_id=new.job.external_id,
         )
 
     def prepare(
@@ -281,7 +282,7 @@ class JobType(Generic[P, R]):
         payload = handler.signature.completed(payload)
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
-        job_id = options.get("job_id") or new_job_id()
+        job_id, external_id = new_job_id(), options.get("job_id")
         tenant, queue = options.get("tenant"), options.get("queue")
         subject, owner = options.get("subject"), options.get("owner") or ""
         if (key := options.get("idempotency_key")) is None:
@@ -291,7 +292,8 @@ class JobType(Generic[P, R]):
         priority, attempts = options.get("priority"), options.get("max_attempts")
         if (correlation_id := options.get("correlation_id")) is None:
             running = current_job()
-            correlation_id = running.job.correlation_id if running else uuid_text(job_id)
+            own = uuid_text(external_id or job_id)
+            correlation_id = running.job.correlation_id if running else own
         if (trace := options.get("trace_context")) is None:
             trace = app.tracing.carrier()
         job = Job(
@@ -312,6 +314,7 @@ class JobType(Generic[P, R]):
             created_by=owner,
             parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
+            external_id=external_id,
         )
         delay: Any = options.get("delay") or NO_DELAY
         return app.manager.submitter.prepare(Submission(job, delay, request_key, data))

@@ -22,6 +22,7 @@ from gantline.contract.errors import (
     GantlineError,
     InvalidInput,
     StoreUnavailable,
+    SubmitConflict,
     SubmitRefused,
 )
 from gantline.contract.job import key_of_owner
@@ -126,7 +127,7 @@ class Intake:
         if isinstance(result, Conflict):
             raise Rejected(
                 Rejection.CONFLICT,
-                Code.JOB_ID_CONFLICT if result.by is None else Code.IDEMPOTENCY_CONFLICT,
+                SubmitConflict.of(result.by).code,
                 "The id or the key belongs to a job with another payload.",
             )
         return result

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from gantline.contract.errors import Code
-from gantline.contract.job import Job, read_job
+from gantline.contract.job import Job, read_job, with_own_id
 from gantline.contract.job_event import JobEvent
 from gantline.runtime import now
 
@@ -134,7 +134,7 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
     """Build the job that an envelope describes; raise Rejected.
 
     A message may come twice, so a job must have an identity that comes with it: its own id, else
-    one made of the message's id or of the idempotency key.
+    one made of the message's id or of the idempotency key. It is a key of the tenant.
     """
     given = {"tenantId": tenant} | given
     try:
@@ -146,7 +146,7 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
     if job.tenant_id != tenant and not trusts_tenant:
         raise _invalid("The envelope names a tenant for which this bridge is not open.")
     if "jobId" in given:
-        return job
+        return with_own_id(job)
     identity = message.message_id or job.idempotency_key
     if not identity:
         raise _invalid("There is neither a jobId, nor a message id, nor an idempotencyKey.")
@@ -154,7 +154,7 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
         name = msgspec.json.encode([job.tenant_id, job.job_type, identity]).decode()
     except UnicodeEncodeError:
         raise _invalid("The message id is not a text.") from None
-    return msgspec.structs.replace(job, job_id=uuid5(_IDENTITY, name))
+    return with_own_id(msgspec.structs.replace(job, job_id=uuid5(_IDENTITY, name)))
 
 
 def _invalid(detail: str) -> Rejected:

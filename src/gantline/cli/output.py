@@ -160,6 +160,7 @@ def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:
         "tenantId": job.tenant_id,
         "subjectId": job.subject_id,
         "correlationId": job.correlation_id,
+        "externalId": None if job.external_id is None else str(job.external_id),
         "createdAt": instant_text(job.created_at),
         "scheduledAt": instant_text(job.scheduled_at),
         "startedAt": instant_text(job.started_at),

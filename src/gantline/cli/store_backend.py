@@ -103,12 +103,13 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         return job_document(found, now, with_payload=True, with_error_type=True)
 
     async def log(self, job_id: UUID) -> list[LoggedEntry]:
-        history = await self._store.history(job_id, tenant_id=self._cli.scope)
+        job = (await self._get(job_id)).job
+        history = await self._store.history(job.job_id, tenant_id=job.tenant_id)
         return [_logged(row) for row in history]
 
     async def attempts(self, job_id: UUID) -> list[AttemptDocument]:
         job = await self._get(job_id)
-        history = await self._store.history(job_id, tenant_id=self._cli.scope)
+        history = await self._store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         return attempts_of(job, history, with_session=True, with_error_type=True)
 
     async def status(self, job_id: UUID) -> StatusDocument:
@@ -116,7 +117,7 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             return status_document(await self._get(job_id), self._cli.clock.now())
 
     async def _get(self, job_id: UUID) -> JobSnapshot:
-        (found,) = await self._store.get([job_id], tenant_id=self._cli.scope)
+        (found,) = await self._manager.get([job_id], tenant_id=self._cli.scope)
         if found is None:
             raise JobNotFound(job_id)
         return found

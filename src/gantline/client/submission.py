@@ -43,7 +43,7 @@ class JobOptions(EditOptions, total=False):
     """What can be said about a job beside its type and payload. What is not said, its type says."""
 
     job_id: UUID
-    """Chosen by the submitter; a repeat with the same id finds the same job."""
+    """The external id: within the tenant, a repeat with the same id finds the same job."""
     correlation_id: str
     at: datetime
     payload_version: int

@@ -173,6 +173,11 @@ class SubmitConflict(GantlineError):
     code: ClassVar[str] = Code.IDEMPOTENCY_CONFLICT
 
     @classmethod
+    def of(cls, by: str | None) -> "SubmitConflict":
+        """`by` is what a store's Conflict says."""
+        return cls.of_id() if by in (None, "id") else cls.of_key()
+
+    @classmethod
     def of_key(cls) -> "SubmitConflict":
         return cls(
             "The idempotency key was used before with another payload.",

@@ -65,6 +65,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     created_by: str = ""
     parent_job_id: UUID | None = None
     trace_context: dict[str, str] | None = None
+    external_id: UUID | None = None
+    """The id that it came with, from outside: a key of its tenant. `job_id` is always ours."""
 
     @property
     def attempts_used(self) -> int:
@@ -109,6 +111,11 @@ def read_job(text: bytes | str) -> Job:
             next_step="Send the Job Contract as a JSON object with at least jobType.",
         ) from None
     return job
+
+
+def with_own_id(job: Job) -> Job:
+    """A job from outside under a new id of ours; the one that it came with is its external id."""
+    return msgspec.structs.replace(job, job_id=new_job_id(), external_id=job.job_id)
 
 
 def with_aware_instants(job: Job) -> Job:

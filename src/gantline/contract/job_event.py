@@ -42,6 +42,8 @@ class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     progress: float | msgspec.UnsetType = msgspec.UNSET
     """How far the run was, 0 to 100; only where it progressed."""
     phase: str | msgspec.UnsetType = msgspec.UNSET
+    external_id: UUID | msgspec.UnsetType = msgspec.UNSET
+    """The id that the job was submitted with; only where it came with one."""
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,6 +102,7 @@ class JobEvent(msgspec.Struct, frozen=True):
             result_omitted=entry.result_omitted,
             progress=msgspec.UNSET if entry.percent is None else entry.percent,
             phase=msgspec.UNSET if entry.percent is None else entry.phase,
+            external_id=job.external_id or msgspec.UNSET,
         )
 
     def cloud_event(self, source: str) -> CloudEvent:

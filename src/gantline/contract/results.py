@@ -31,7 +31,7 @@ class Duplicate(msgspec.Struct, frozen=True):
 
     existing: UUID
     by: KeyKind | None = None
-    """Which key showed it; None for the job id itself."""
+    """Which key showed it; None for the job's own id: the same insert came twice."""
 
 
 class Conflict(msgspec.Struct, frozen=True):

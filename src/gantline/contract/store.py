@@ -138,7 +138,8 @@ class JobStore(JobReader, Protocol):
 
         One that is `logged` leaves a row in the log, `submitted`, of version 1.
         An id that is there already with the same tenant, type and fingerprint is a Duplicate,
-        otherwise a Conflict. The same holds for a key that is held, by its fingerprint.
+        otherwise a Conflict. The same holds for a key that is held, by its fingerprint; and for an
+        external id that is the id of a job of the same tenant.
         """
         ...
 
@@ -207,9 +208,10 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def delete(self, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[DeleteResult]:
-        """Remove ended jobs with their log and idempotency key; one that is not terminal is Stale.
+        """Remove ended jobs with their log, idempotency key and external id.
 
-        Keys that are held for a time of their own stay until it is over.
+        One that is not terminal is Stale. Keys that are held for a time of their own stay until it
+        is over.
         """
         ...
 
@@ -221,7 +223,7 @@ class JobStore(JobReader, Protocol):
         Jobs go rule by rule, the oldest first.
         With a limit of 0 nothing is written, and only `overdue` is read: cheap, whatever is kept.
         Jobs with an event after `keep_events_after` stay, for consumers that are still to read it.
-        The key of a completed job stays as long as it was promised.
+        The key of a completed job stays as long as it was promised; its external id is freed.
         """
         ...
 

@@ -26,6 +26,7 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str | None
     correlation_id: str | None
     job_id: UUID | None
+    """The external id: within the tenant, a repeat with the same id finds the same job."""
     max_attempts: int | None
     parent: UUID | None
     """The job that it comes from."""
@@ -42,6 +43,8 @@ class KeyKind(StrEnum):
     """The HTTP Idempotency-Key of a submit."""
     ONCE = "once"
     """A handler's "already processed" mark, written with a completion."""
+    ID = "id"
+    """The external id. Held as long as its job is stored; freed in the step that removes it."""
 
 
 class DedupeKey(msgspec.Struct, frozen=True):
@@ -61,6 +64,11 @@ class DedupeKey(msgspec.Struct, frozen=True):
     @property
     def identity(self) -> tuple[str, str, str, str]:
         return (self.kind, self.tenant_id, self.scope, self.key)
+
+
+def external_key(tenant_id: str, external_id: UUID, content: bytes = b"") -> DedupeKey:
+    """The key by which a tenant's job is found under the id that it came with."""
+    return DedupeKey(KeyKind.ID, tenant_id, "", external_id.hex, content)
 
 
 class NewJob(msgspec.Struct, frozen=True):
@@ -86,9 +94,18 @@ class NewJob(msgspec.Struct, frozen=True):
         )
 
     @property
+    def external_key(self) -> DedupeKey | None:
+        job = self.job
+        if job.external_id is None:
+            return None
+        content = self.fingerprint + job.job_type.encode()
+        return external_key(job.tenant_id, job.external_id, content)
+
+    @property
     def keys(self) -> tuple[DedupeKey, ...]:
-        """All keys of the job, in the order in which they decide: a repeated request is known
-        by its own key, whichever job holds the other key by now."""
-        if self.request_key is None and not self.job.idempotency_key:
+        """All keys of the job, in the order in which they decide: a repeat is known by its id or
+        its request, whichever job holds the other key by now."""
+        job = self.job
+        if self.request_key is None and not job.idempotency_key and job.external_id is None:
             return ()  # as most
-        return tuple(filter(None, (self.request_key, self.job_key)))
+        return tuple(filter(None, (self.external_key, self.request_key, self.job_key)))

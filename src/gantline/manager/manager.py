@@ -38,7 +38,7 @@ from gantline.contract.results import (
 from gantline.contract.snapshot import JobSnapshot, Progress, Run, RunRef
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
-from gantline.contract.submission import KeyKind, NewJob
+from gantline.contract.submission import KeyKind, NewJob, external_key
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.admission import CapsOf, no_caps
@@ -212,7 +212,26 @@ class JobManager:
         results = await self._store.apply(transitions) if transitions else []
         return [Settled(one, result) for one, result in zip(transitions, results, strict=True)]
 
-    # -- operating --------------------------------------------------------------------------------
+    # -- reading and operating --------------------------------------------------------------------
+
+    async def get(
+        self, job_ids: Sequence[UUID], *, tenant_id: str | None
+    ) -> list[JobSnapshot | None]:
+        """Read jobs of a tenant by their ids or external ids. Here and below, ids are either.
+
+        Across tenants (None) an external id finds nothing: several may have the same.
+        """
+        found = await self._store.get(job_ids, tenant_id=tenant_id)
+        if tenant_id is None or None not in found:
+            return found
+        missing = [index for index, job in enumerate(found) if job is None]
+        keys = [external_key(tenant_id, job_ids[index]) for index in missing]
+        holders = zip(missing, await self._store.held(keys), strict=True)
+        named = {index: job_id for index, job_id in holders if job_id is not None}
+        jobs = await self._store.get([*named.values()], tenant_id=tenant_id) if named else ()
+        for index, job in zip(named, jobs, strict=True):
+            found[index] = job
+        return found
 
     async def cancel(
         self,
@@ -243,16 +262,18 @@ class JobManager:
     ) -> list[Applied | GantlineError]:
         """Remove ended jobs and all that is known of them; where given, only in this version."""
         await self.switches.refuse_if_closed()
-        ids = list(dict.fromkeys(job_ids))
-        jobs = dict(zip(ids, await self._store.get(ids, tenant_id=tenant_id), strict=True))
-        ended = [job for job in jobs.values() if job and job.status.is_terminal]
+        jobs = await self.get(job_ids, tenant_id=tenant_id)
+        ended = {job.job.job_id: job for job in jobs if job and job.status.is_terminal}.values()
         guards = [
             (job.job.job_id, StateGuard(job.status, job.job.tenant_id, version or job.version))
             for job in ended
         ]
         deleted = await self._store.delete(guards) if guards else []
         answers = dict(zip((job_id for job_id, _ in guards), deleted, strict=True))
-        return [_delete_answer(job_id, jobs[job_id], answers.get(job_id)) for job_id in job_ids]
+        return [
+            _delete_answer(job_id, job, answers.get(job.job.job_id) if job else None)
+            for job_id, job in zip(job_ids, jobs, strict=True)
+        ]
 
     async def _act(
         self,
@@ -266,21 +287,22 @@ class JobManager:
         answers: dict[UUID, Acted | GantlineError] = {}
         open_ids = list(dict.fromkeys(job_ids))
         for _ in range(_DECISION_ROUNDS):
-            jobs = await self._store.get(open_ids, tenant_id=tenant_id)
-            transitions, changing = [], []
+            jobs = await self.get(open_ids, tenant_id=tenant_id)
+            transitions, changing, named = [], [], []
             for job_id, job in zip(open_ids, jobs, strict=True):
                 decided = _decided(job_id, job, decision, version)
                 if isinstance(decided, Transition) and job is not None:
                     transitions.append(decided)
                     changing.append(job)
+                    named.append(job_id)
                 elif not isinstance(decided, Transition):
                     answers[job_id] = decided
             acted = await self._apply(transitions)
             notify(self._observer.acted, changing, acted)
-            for settled in acted:
+            for job_id, settled in zip(named, acted, strict=True):
                 answer = _action_answer(settled)
                 if answer is not None:
-                    answers[settled.transition.job_id] = answer
+                    answers[job_id] = answer
             open_ids = [job_id for job_id in open_ids if job_id not in answers]
             if not open_ids:
                 break
@@ -295,10 +317,8 @@ def _submit_answer(job_id: UUID, result: InsertResult | GantlineError) -> Submit
             return Submitted(job_id)
         case Duplicate():
             return Submitted(result.existing, duplicate=True)
-        case Conflict(by=None):
-            return SubmitConflict.of_id()
         case Conflict():
-            return SubmitConflict.of_key()
+            return SubmitConflict.of(result.by)
 
 
 def shown(update: Progress) -> Progress:

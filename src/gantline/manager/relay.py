@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gantline.contract.errors import Code, InvalidInput
+from gantline.contract.errors import InvalidInput, SubmitConflict
 from gantline.contract.job import Job, read_job
 from gantline.contract.outcome import ErrorInfo, Success
 from gantline.contract.query import JobFilter, LaneRequest
@@ -58,6 +58,7 @@ def wrapped(new: NewJob) -> NewJob:
             priority=job.priority,
             payload=msgspec.Raw(job.to_json()),
             created_at=job.created_at,
+            external_id=job.external_id,
         ),
         new.fingerprint,
     )
@@ -161,7 +162,7 @@ class OutboxRelay:
 def _ending(run: Run, answer: InsertResult) -> Transition:
     if not isinstance(answer, Conflict):
         return Transition.completed(run, Success(), hold_key=_NO_TIME)
-    code = Code.JOB_ID_CONFLICT if answer.by is None else Code.IDEMPOTENCY_CONFLICT
+    code = SubmitConflict.of(answer.by).code
     return _failed(run, ErrorInfo(code, "The id or the key belongs to a job with another payload."))
 
 

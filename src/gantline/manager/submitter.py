@@ -196,7 +196,8 @@ class Submitter:
         """Whether each one, or another with a key of its, is in the store already."""
         if not jobs:
             return []
-        known = await self._store.get([new.job.job_id for new in jobs], tenant_id=None)
+        named = [new.job.external_id or new.job.job_id for new in jobs]
+        known = await self._store.get(named, tenant_id=None)
         keys = list(dict.fromkeys(key for new in jobs for key in new.keys))
         holders = dict(zip(keys, await self._store.held(keys), strict=True))
         return [

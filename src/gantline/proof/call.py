@@ -50,11 +50,11 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="job", omit_defau
     delay: float = 0.0
     logged: bool = False
     keys: tuple[Key, ...] = ()
+    external_id: UUID | None = None
 
     @classmethod
     def of(cls, new: NewJob) -> "Submitted":
         job = new.job
-        has_keys = new.request_key is not None or job.idempotency_key
         return cls(
             job_id=job.job_id,
             tenant_id=job.tenant_id,
@@ -65,7 +65,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="job", omit_defau
             attempts_used=job.attempts_used,
             delay=new.delay.total_seconds(),
             logged=new.logged,
-            keys=tuple(map(Key.of, new.keys)) if has_keys else (),
+            keys=tuple(map(Key.of, new.keys)),
+            external_id=job.external_id,
         )
 
     @property

@@ -139,7 +139,7 @@ def check_duplicates(facts: Facts) -> None:
     """Who submits again is given the very job that has the same key and the same fingerprint."""
     for call, item, answer in facts.duplicates:
         existing = answer.existing
-        if existing == item.job_id or existing not in facts.jobs:
+        if existing in (item.job_id, item.external_id) or existing not in facts.jobs:
             continue
         job = facts.jobs[existing]
         keys = {key for one in job.births for key in one.item.keys}

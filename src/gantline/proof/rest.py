@@ -89,6 +89,10 @@ def check_rest(facts: Facts, rest: Rest, *, within: timedelta) -> None:
             if (other := keys.setdefault(name, job_id)) != job_id:
                 message = f"it has the key of job {other}, and both are live at rest"
                 facts.broke("key", message, job_id=job_id)
+        if job.external_id:
+            name = (job.tenant_id, "", job.external_id.hex)
+            if (other := keys.setdefault(name, job_id)) != job_id:
+                facts.broke("key", f"it has the external id of job {other}", job_id=job_id)
         if not snapshot.status.is_terminal:
             _check_waiting(facts, snapshot, rest, within)
         known = facts.jobs.get(job_id)

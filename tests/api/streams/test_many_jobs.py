@@ -41,6 +41,22 @@ async def test_one_stream_tells_of_many_jobs(ask: Asker, listen: Listener, jobs:
     assert other not in stream.body.decode()
 
 
+async def test_a_stream_names_a_job_by_either_id(
+    ask: Asker, listen: Listener, jobs: Gantline
+) -> None:
+    given = str(uuid4())
+    job_id = await new_job(ask, {**MAIL, "jobId": given})
+    await new_job(ask, {**MAIL, "jobId": given}, "eve")
+    of_one = await listen("alice", f"/api/jobs/{given}/events")
+    of_many = await listen("alice", f"/api/events?jobId={given}")
+    for stream in (of_one, of_many):
+        assert (await stream.hears()).data["jobId"] == job_id
+    await run_all(jobs)
+    for stream in (of_one, of_many):
+        (*_, ended) = await stream.hears_until("completed")
+        assert (ended.data["jobId"], ended.data["externalId"]) == (job_id, given)
+
+
 async def test_a_stream_of_a_type_or_a_subject_tells_of_those_only(
     ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
@@ -65,12 +81,16 @@ async def test_a_stream_of_a_type_or_a_subject_tells_of_those_only(
 async def test_a_named_job_may_be_submitted_later(
     ask: Asker, listen: Listener, jobs: Gantline
 ) -> None:
-    job_id = str(uuid4())
-    stream = await listen("alice", f"/api/events?jobId={job_id}")
-    await submit(ask, {**DOCUMENT, "jobId": job_id})
+    given = str(uuid4())
+    stream = await listen("alice", f"/api/events?jobId={given}")
+    await submit(ask, OTHER)
+    await submit(ask, {**DOCUMENT, "jobId": given}, "eve")
+    await submit(ask, {**DOCUMENT, "jobId": given})
     assert (await stream.hears()).shown == ("state", "Queued")
     await run_all(jobs)
-    assert (await stream.hears_until("completed"))[-1].data["jobId"] == job_id
+    (*_, ended) = await stream.hears_until("completed")
+    assert (ended.data["externalId"], ended.data["subjectId"]) == (given, "d1")
+    assert [event for event in stream.so_far() if event.data["externalId"] != given] == []
 
 
 async def test_a_thousand_events_reach_everybody_once(

@@ -75,7 +75,8 @@ class DeadLetters(Operations):
         if asked.job_ids:
             ids = list(dict.fromkeys(asked.job_ids))
             named = await self._access.jobs(call, ids, tenant_id=tenant_id)
-            return [job for job in named if job.status in DEAD], False
+            found = {job.job.job_id: job for job in named}.values()
+            return [job for job in found if job.status in DEAD], False
         job_filter = JobFilter(
             tenant_id=tenant_id,
             statuses=DEAD,

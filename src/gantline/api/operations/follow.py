@@ -41,11 +41,13 @@ class Follow(Operations):
     async def all(self, call: Call) -> Response:
         query: EventsQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
-        if query.job_id:
-            await self._access.jobs(call, query.job_id, tenant_id=tenant_id)  # audits the others
+        found = await self._access.jobs(call, query.job_id, tenant_id=tenant_id)
+        known = {one for job in found for one in (job.job.job_id, job.job.external_id)}
+        awaited = frozenset(query.job_id) - known
         event_filter = EventFilter(
             tenant_id=tenant_id,
-            job_ids=frozenset(query.job_id),
+            job_ids=awaited.union(job.job.job_id for job in found),
+            awaited=awaited,
             job_types=frozenset(query.job_type),
             subject_id=query.subject_id,
             visible_to=visible_to,

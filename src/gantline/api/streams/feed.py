@@ -159,7 +159,7 @@ class Feed:
         for subscription, joining in self._joining.items():
             if joining.done():
                 continue
-            if subscription.filter.job_ids:
+            if subscription.filter.job_ids and not subscription.filter.awaited:
                 for job_id in subscription.filter.job_ids:
                     self._by_job.setdefault(job_id, set()).add(subscription)
             else:
@@ -244,7 +244,7 @@ class _Passed(NamedTuple):
     def may_be(self, event_filter: EventFilter) -> bool:
         return (
             self.tenant_id == event_filter.tenant_id
-            and (not event_filter.job_ids or self.job_id in event_filter.job_ids)
+            and event_filter.may_name(self.job_id)
             and (not event_filter.job_types or self.job_type in event_filter.job_types)
         )
 

@@ -209,7 +209,7 @@ class Following:
 
     def _remember(self, event: StreamedEvent) -> None:
         job_id, version = event.job.job_id, event.version
-        if job_id in self._subscription.filter.job_ids:
+        if self._subscription.filter.names(event.job):
             fence = event.fence
             self._shown[job_id] = _Shown(version, version, event.tag, fence, event.ends)
 

@@ -28,6 +28,8 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant_id: str
     job_ids: frozenset[UUID] = frozenset()
+    awaited: frozenset[UUID] = frozenset()
+    """Those of `job_ids` that were not there yet: each may be the external id of a job to come."""
     job_types: frozenset[str] = frozenset()
     subject_id: str | None = None
     visible_to: Visibility
@@ -36,15 +38,22 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Whether an event may match, as far as it says itself."""
         return (
             event.tenant_id == self.tenant_id
-            and (not self.job_ids or event.entry.job_id in self.job_ids)
+            and self.may_name(event.entry.job_id)
             and (not self.job_types or event.job_type in self.job_types)
         )
+
+    def may_name(self, job_id: UUID) -> bool:
+        """Whether a job may be asked for, as far as its id says."""
+        return not self.job_ids or bool(self.awaited) or job_id in self.job_ids
+
+    def names(self, job: Job) -> bool:
+        return job.job_id in self.job_ids or job.external_id in self.awaited
 
     def admits(self, job: Job) -> bool:
         """Whether a job is asked for and may be seen."""
         return (
             job.tenant_id == self.tenant_id
-            and (not self.job_ids or job.job_id in self.job_ids)
+            and (not self.job_ids or self.names(job))
             and (not self.job_types or job.job_type in self.job_types)
             and self.subject_id in (None, job.subject_id)
             and self.visible_to.admits(job)

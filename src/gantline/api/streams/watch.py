@@ -10,6 +10,7 @@ from uuid import UUID
 from gantline.api.port import Jobs
 from gantline.api.streams.subscription import Subscription
 from gantline.api.views import entity_tag
+from gantline.contract.snapshot import JobSnapshot
 
 _log = logging.getLogger("gantline.api")
 
@@ -54,13 +55,29 @@ class Watch:
         for first in range(0, len(ids), _PAGE):
             page = ids[first : first + _PAGE]
             found = await self._jobs.store.get(page, tenant_id=None)
+            awaited = await self._find_awaited(page)
             now = self._jobs.clock.now()
-            for job_id, job in zip(page, found, strict=True):
+            for job_id, by_id in zip(page, found, strict=True):
                 for subscription in self._watching.get(job_id, ()):
+                    job = awaited.get((subscription.filter.tenant_id, job_id), by_id)
                     if job is None:
                         subscription.lose(job_id)
                     else:
                         subscription.show(job, entity_tag(job, now))
+
+    async def _find_awaited(self, job_ids: list[UUID]) -> dict[tuple[str, UUID], JobSnapshot]:
+        """Find the jobs that have come with an id that a stream has named before."""
+        awaited: dict[str, set[UUID]] = {}
+        for job_id in job_ids:
+            for subscription in self._watching.get(job_id, ()):
+                if job_id in subscription.filter.awaited:
+                    awaited.setdefault(subscription.filter.tenant_id, set()).add(job_id)
+        found: dict[tuple[str, UUID], JobSnapshot] = {}
+        for tenant_id, some in awaited.items():
+            ids = list(some)
+            jobs = await self._jobs.manager.get(ids, tenant_id=tenant_id)
+            found |= {(tenant_id, one): job for one, job in zip(ids, jobs, strict=True) if job}
+        return found
 
     async def _look_while_watched(self) -> None:
         loop, is_away = asyncio.get_running_loop(), False

@@ -68,6 +68,10 @@ class Entry:
         return NewJob(self.job, self.fingerprint).job_key
 
     @property
+    def external_key(self) -> DedupeKey | None:
+        return NewJob(self.job, self.fingerprint).external_key
+
+    @property
     def ended_at(self) -> datetime:
         """Only of a job that has ended."""
         return self.log[-1].entry.at

@@ -167,6 +167,9 @@ class MemoryStore:
         if known := self._jobs.get(job.job_id):
             same = _content(NewJob(known.job, known.fingerprint)) == _content(new)
             return Duplicate(job.job_id) if same else Conflict()
+        if job.external_id and (known := self._visible(job.external_id, job.tenant_id)):
+            same = _content(NewJob(known.job, known.fingerprint)) == _content(new)
+            return Duplicate(job.external_id, by=KeyKind.ID) if same else Conflict(by=KeyKind.ID)
         for key in new.keys:
             if held := self._held(key.identity, now):
                 if held.fingerprint != key.fingerprint:
@@ -578,7 +581,8 @@ class MemoryStore:
 
     def _remove(self, job_ids: set[UUID]) -> None:
         for job_id in job_ids:
-            del self._jobs[job_id]
+            if key := self._jobs.pop(job_id).external_key:
+                self._keys.pop(key.identity, None)
         self._events = [event for event in self._events if event.entry.job_id not in job_ids]
 
     async def prune(

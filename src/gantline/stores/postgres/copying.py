@@ -64,8 +64,9 @@ _KNOWN = "SELECT id FROM gantline.job WHERE id = ANY (%s)"
 _ADD_JOBS = """
 INSERT INTO gantline.job (
     id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
-    payload, payload_version, priority, created_at, scheduled_at, created_by, parent, trace_context)
-SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    payload, payload_version, priority, created_at, scheduled_at, created_by, parent, trace_context,
+    external_id)
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _ADD_READY = """
 INSERT INTO gantline.ready (
@@ -225,7 +226,9 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
         return
     numbers = [lanes[(stored.job.queue, stored.job.job_type)] for stored in new]
     await sql.run(
-        _ADD_JOBS, *job_columns([NewJob(one.job, one.fingerprint) for one in new], numbers)
+        _ADD_JOBS,
+        *job_columns([NewJob(one.job, one.fingerprint) for one in new], numbers),
+        Uuids([one.job.external_id for one in new]),
     )
     await sql.run(_ADD_READY, *_ready_columns(new, numbers))
     rows = [

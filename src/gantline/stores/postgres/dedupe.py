@@ -51,6 +51,13 @@ CROSS JOIN LATERAL (
 _OWNED = "WHERE kind = 'job' AND tenant = %s AND scope = %s AND key = %s AND job_id = %s"
 HOLD = f"UPDATE gantline.dedupe SET until = %s {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline.dedupe {_OWNED}"  # noqa: S608  # constants only
+FREE_EXTERNAL = """
+    DELETE FROM gantline.dedupe AS held USING jobs
+    WHERE jobs.external_id IS NOT NULL AND held.tenant = jobs.tenant AND held.scope = ''
+      AND held.key = replace(jobs.external_id::text, '-', '') AND held.kind = 'id'
+      AND held.job_id = jobs.id
+"""
+"""Frees the external ids of `jobs`, a CTE of the rows that were deleted."""
 
 
 async def find_holder(sql: Sql, key: DedupeKey, now: int | None) -> HeldKey | None:

@@ -6,7 +6,7 @@ from typing import Final
 from gantline.contract.clock import span_micros
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import KeyKind, NewJob
-from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts
+from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts, Uuids
 from gantline.stores.postgres.lanes import Lane, Lanes
 from gantline.stores.postgres.rows import job_columns
 from gantline.stores.postgres.sql import Row, Sql
@@ -14,7 +14,7 @@ from gantline.stores.postgres.sql import Row, Sql
 MOST_AT_ONCE: Final = 1_000
 _DELAY: Final = 14
 """Where the server's function has it among the columns of a job."""
-_INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 26)})"  # noqa: S608
+_INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 27)})"  # noqa: S608
 
 
 async def insert(
@@ -54,7 +54,8 @@ def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
         later: list[int] = []
         for index in rest:
             new = jobs[index]
-            names: list[object] = [new.job.job_id, *(key.identity for key in new.keys)]
+            ids = filter(None, (new.job.job_id, new.job.external_id))
+            names: list[object] = [*ids, *(key.identity for key in new.keys)]
             is_first = len(this) < MOST_AT_ONCE and seen.isdisjoint(names)
             (this if is_first else later).append(index)
             seen.update(names)  # those after it wait for a later round as well
@@ -64,8 +65,9 @@ def split_by_key(jobs: Sequence[NewJob]) -> Iterator[list[int]]:
 
 def _are_all_different(jobs: Sequence[NewJob]) -> bool:
     keys = [key.identity for new in jobs for key in new.keys]
-    ids = {new.job.job_id for new in jobs}
-    return len(ids) == len(jobs) and len(set(keys)) == len(keys)
+    ids = [new.job.job_id for new in jobs]
+    ids += [external_id for new in jobs if (external_id := new.job.external_id)]
+    return len(set(ids)) == len(ids) and len(set(keys)) == len(keys)
 
 
 def read_refusal(row: Row) -> InsertResult:
@@ -77,6 +79,7 @@ def read_refusal(row: Row) -> InsertResult:
 
 def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
     requests = [new.request_key for new in jobs]
+    external = [new.job.external_id for new in jobs]
     columns = job_columns(jobs, [lanes[(new.job.queue, new.job.job_type)] for new in jobs])
     columns.insert(_DELAY, Bigints([span_micros(new.delay) for new in jobs]))
     return [
@@ -87,6 +90,7 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
         Bytes([key and key.fingerprint for key in requests]),
         Bigints([key and key.hold and span_micros(key.hold) for key in requests]),
         Booleans([new.logged for new in jobs]) if any(new.logged for new in jobs) else None,
+        Uuids(external) if any(external) else None,
     ]
 
 

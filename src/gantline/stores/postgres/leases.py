@@ -110,6 +110,10 @@ WITH gone AS (
     DELETE FROM gantline.dedupe AS held USING gone, gantline.lane
     WHERE gone.keyed AND lane.id = gone.lane AND held.tenant = gone.tenant
       AND held.scope = lane.job_type AND held.kind = 'job' AND held.job_id = gone.job_id
+), freed_ids AS (
+    DELETE FROM gantline.dedupe AS held USING gone
+    WHERE held.tenant = gone.tenant AND held.scope = '' AND held.kind = 'id'
+      AND held.job_id = gone.job_id
 )
 DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
 """

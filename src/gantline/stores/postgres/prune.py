@@ -19,7 +19,7 @@ from gantline.stores.sql.changes import Head, split_deletes
 
 # A redrive locks the row that ends the job first, so locking that row is enough. One statement does
 # it all, because a busy event loop reads each response late.
-_REMOVE_OLD = """
+_REMOVE_OLD = f"""
 WITH old AS MATERIALIZED (
     SELECT found.* FROM unnest(%(statuses)s::text[], %(limits)s::bigint[]) AS rule (status, before)
     CROSS JOIN LATERAL (
@@ -31,8 +31,9 @@ WITH old AS MATERIALIZED (
 ), rows AS (
     DELETE FROM gantline.log WHERE job_id = ANY (ARRAY(SELECT job_id FROM old)) RETURNING 1
 ), jobs AS (
-    DELETE FROM gantline.job WHERE id = ANY (ARRAY(SELECT job_id FROM old)) RETURNING 1
-), counted AS (
+    DELETE FROM gantline.job WHERE id = ANY (ARRAY(SELECT job_id FROM old))
+    RETURNING id, tenant, external_id
+), freed AS ({dedupe.FREE_EXTERNAL}), counted AS (
     INSERT INTO gantline.tally_delta (lane, live, completed, failed, poisoned, cancelled, tenant)
     SELECT lane, 0, -count(*) FILTER (WHERE status = 'Completed'),
            -count(*) FILTER (WHERE status = 'Failed'), -count(*) FILTER (WHERE status = 'Poisoned'),
@@ -41,7 +42,13 @@ WITH old AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM rows) + (SELECT count(*) FROM jobs),
        extract(epoch FROM clock_timestamp() - statement_timestamp())::double precision
-"""
+"""  # noqa: S608  # constants only
+_REMOVE_JOBS = f"""
+WITH jobs AS (
+    DELETE FROM gantline.job WHERE id = ANY (%s) RETURNING id, tenant, external_id
+)
+{dedupe.FREE_EXTERNAL}
+"""  # noqa: S608  # constants only
 _REMOVE_REST = """
 WITH keys AS (
     DELETE FROM gantline.dedupe WHERE ctid = ANY (ARRAY(
@@ -107,7 +114,7 @@ async def delete(sql: Sql, jobs: Sequence[tuple[UUID, StateGuard]]) -> list[Dele
 async def _remove(sql: Sql, jobs: Sequence[Head[UUID]]) -> None:
     ids = Uuids([job.job_id for job in jobs])
     await sql.run("DELETE FROM gantline.log WHERE job_id = ANY (%s)", ids)
-    await sql.run("DELETE FROM gantline.job WHERE id = ANY (%s)", ids)
+    await sql.run(_REMOVE_JOBS, ids)
     tally = Tally()
     for job in jobs:
         tally.move(job.tenant, job.lane, job.status, None)

@@ -19,7 +19,7 @@ IS_OUTCOME: Final = "event NOT IN ('submitted', 'started', 'progressed')"
 
 
 def job_columns(jobs: Sequence[NewJob], lanes: Sequence[int]) -> list[Array | None]:
-    """Write the columns of the job table, in their order."""
+    """Write the columns of the job table, in their order, but for the external id."""
     envelopes = [new.job for new in jobs]
     traces = [job.trace_context for job in envelopes]
     return [

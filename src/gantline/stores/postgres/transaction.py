@@ -169,7 +169,8 @@ def _exact_seconds(span: timedelta) -> str:
 def _envelope(new: NewJob) -> dict[str, Any]:
     job, key = new.job, new.request_key
     return {
-        "jobId": job.job_id,
+        "ownId": job.job_id,
+        "jobId": job.external_id,
         "jobType": job.job_type,
         "queue": job.queue,
         "tenantId": job.tenant_id,

@@ -30,7 +30,7 @@ _BY_RUN, _BY_STATE = range(2)
 _UNLESS_CANCELLED, _ONLY_EXPIRED, _SETS_COUNTERS = 1, 2, 4
 _NO_VERSION: Final = 2**32 - 1
 """Which no job has."""
-_NO_EXTRAS: Final[tuple[object, ...]] = (False, False, "", "", "", "")
+_NO_EXTRAS: Final[tuple[object, ...]] = (False, False, "", "", "", "", False)
 _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 
 

@@ -180,9 +180,9 @@ def _names(
     if names:
         return _read_names(names)
     if envelope:
-        key = NewJob(unpack_job(uuid_from_bytes(job_id), envelope), b"").job_key
-        if key and digest_key(key) == name:
-            return (KeyKind.JOB, key.tenant_id, key.scope, key.key)
+        for key in NewJob(unpack_job(uuid_from_bytes(job_id), envelope), b"").keys:
+            if digest_key(key) == name:
+                return (key.kind, key.tenant_id, key.scope, key.key)
     raise StoreCorrupt(
         f"A key of job {uuid_from_bytes(job_id)} is held, but its name is not known.",
         next_step="Wait until it has run out.",
@@ -273,7 +273,7 @@ def _job_argv(stored: StoredJob) -> list[Argument]:
         created=encode_sortable(to_micros(job.created_at)),
         at=to_micros(at),
         keyed=int(new.job_key is not None),
-        listed=int(any(find_list_names(job))),
+        listed=int(any(find_list_names(job)) or job.external_id is not None),
     )
     argv: list[Argument] = [
         job.job_id.bytes,

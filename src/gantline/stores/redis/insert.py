@@ -104,8 +104,8 @@ def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
 
 def make_extras(new: NewJob) -> Extras | None:
     """Make what few jobs have: keys, and names by which they are listed; None for most jobs."""
-    listed = find_list_names(new.job)
-    if not (new.job.idempotency_key or new.request_key or any(listed)):
+    job, listed = new.job, find_list_names(new.job)
+    if not (job.idempotency_key or new.request_key or job.external_id or any(listed)):
         return None
     return (
         _pack_request(new.request_key) if new.request_key else False,
@@ -113,6 +113,7 @@ def make_extras(new: NewJob) -> Extras | None:
         if (key := new.job_key)
         else False,
         *listed,
+        _pack_external(new),
     )
 
 
@@ -120,6 +121,13 @@ def find_list_names(job: Job) -> tuple[str, str, str, str]:
     """Find the names by which a job is listed: owner, subject, correlation, parent."""
     parent = job.parent_job_id.hex if job.parent_job_id else ""
     return job.created_by, job.subject_id, find_shared_correlation(job) or "", parent
+
+
+def _pack_external(new: NewJob) -> tuple[object, ...] | bool:
+    key, external_id = new.external_key, new.job.external_id
+    if key is None or external_id is None:
+        return False
+    return tuple(map(pack_binary, (digest_key(key), key.fingerprint, external_id.bytes)))
 
 
 def _pack_request(key: DedupeKey) -> tuple[object, ...]:

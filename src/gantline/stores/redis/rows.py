@@ -47,6 +47,7 @@ class _Envelope(msgspec.Struct, array_like=True, frozen=True):
     """None: its own id, as it is of most jobs."""
     idempotency_key: str
     parent: str
+    external: str
     attempt: int
     max_attempts: int
     payload: bytes
@@ -90,6 +91,7 @@ def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes
             find_shared_correlation(job),
             job.idempotency_key,
             job.parent_job_id.hex if job.parent_job_id else "",
+            job.external_id.hex if job.external_id else "",
             job.attempt,
             job.max_attempts,
             bytes(job.payload),
@@ -122,6 +124,7 @@ def unpack_job(job_id: UUID, envelope: bytes) -> Job:
         created_by=fields.created_by,
         parent_job_id=UUID(fields.parent) if fields.parent else None,
         trace_context=fields.trace_context,
+        external_id=UUID(fields.external) if fields.external else None,
         scheduled_at=None if fields.scheduled_at is None else read_instant(fields.scheduled_at),
     )
 

@@ -63,7 +63,7 @@ from gantline.stores.redis.location import Location
 from gantline.stores.redis.rows import read_instant
 from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The version of the layout of the keys. A store with another version is refused."""
 
 

@@ -25,9 +25,9 @@ ToUuid = Callable[[Any], UUID]
 JOB_COLUMNS: Final = (
     "job.id, job.tenant, job.subject, job.correlation, job.idempotency_key, job.attempt, "
     "job.max_attempts, job.payload, job.payload_version, job.priority, job.created_at, "
-    "job.scheduled_at, job.created_by, job.parent, job.trace_context"
+    "job.scheduled_at, job.created_by, job.parent, job.trace_context, job.external_id"
 )
-JOB_WIDTH: Final = 15
+JOB_WIDTH: Final = 16
 
 RUN_COLUMNS: Final = (
     "lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes, "
@@ -46,7 +46,7 @@ _instant = lru_cache(maxsize=64)(from_micros)
 
 def job_from_row(row: Row, lane: Sequence[str], to_uuid: ToUuid | None = None) -> Job:
     """Read JOB_COLUMNS; a lane is a queue and a job type."""
-    parent = row[13]
+    parent, external = row[13], row[15]
     return Job(
         job_id=to_uuid(row[0]) if to_uuid else row[0],
         tenant_id=row[1],
@@ -63,6 +63,7 @@ def job_from_row(row: Row, lane: Sequence[str], to_uuid: ToUuid | None = None) -
         created_by=row[12],
         parent_job_id=to_uuid(parent) if to_uuid and parent is not None else parent,
         trace_context=read_trace_context(row[14]),
+        external_id=to_uuid(external) if to_uuid and external is not None else external,
         queue=lane[0],
         job_type=lane[1],
     )

@@ -58,7 +58,7 @@ _TERMS = "SELECT role, term FROM gantline_leader WHERE role > ? ORDER BY role LI
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 _KNOWN = "SELECT id FROM gantline_job WHERE id IN {}"
-_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(17)}"  # noqa: S608  # constants only
+_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(18)}"  # noqa: S608  # constants only
 _ADD_LOG = f"""
 INSERT INTO gantline_log (
     sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,

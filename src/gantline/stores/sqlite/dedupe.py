@@ -14,9 +14,11 @@ class HeldKey(NamedTuple):
     fingerprint: bytes
 
 
+# Nobody holds the external id of a job whose row was removed by hand.
 _HOLDER = """
 SELECT job_id, fingerprint FROM gantline_dedupe
 WHERE kind = ? AND tenant = ? AND scope = ? AND key = ? AND (until IS NULL OR until > ?)
+  AND (kind <> 'id' OR EXISTS (SELECT 1 FROM gantline_job WHERE id = job_id))
 """
 _OF_REQUEST = """
 SELECT job_id, tenant, scope, key, fingerprint FROM gantline_dedupe
@@ -32,6 +34,10 @@ SET job_id = excluded.job_id, fingerprint = excluded.fingerprint, until = exclud
 _OWNED = "WHERE kind = 'job' AND tenant = ? AND scope = ? AND key = ? AND job_id = ?"
 HOLD = f"UPDATE gantline_dedupe SET until = ? {_OWNED}"  # noqa: S608  # constants only
 FREE = f"DELETE FROM gantline_dedupe {_OWNED}"  # noqa: S608  # constants only
+FREE_EXTERNAL = """
+DELETE FROM gantline_dedupe
+WHERE kind = 'id' AND tenant = ? AND scope = '' AND key = ? AND job_id = ?
+"""
 
 
 def find_holder(connection: sqlite3.Connection, key: DedupeKey, now: int) -> HeldKey | None:

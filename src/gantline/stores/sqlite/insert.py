@@ -7,7 +7,7 @@ from gantline.contract.clock import later_micros, to_micros
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.status import JobStatus
-from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import LogState, log_submitted
@@ -19,7 +19,7 @@ SELECT job.id, job.tenant, lane.job_type, job.fingerprint
 FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane
 WHERE job.id IN {}
 """
-_JOB = f"INSERT INTO gantline_job VALUES ({', '.join('?' * 17)})"  # noqa: S608  # constants only
+_JOB = f"INSERT INTO gantline_job VALUES ({', '.join('?' * 18)})"  # noqa: S608  # constants only
 _ADD_LANE = "INSERT INTO gantline_lane (queue, job_type) VALUES (?, ?) RETURNING id"
 _LANE = "SELECT id FROM gantline_lane WHERE queue = ? AND job_type = ?"
 
@@ -57,6 +57,7 @@ class Insertion:
 
     def add_all(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         ids = [new.job.job_id.bytes for new in jobs]
+        ids += [new.job.external_id.bytes for new in jobs if new.job.external_id]
         for job_id, tenant, kind, fingerprint in execute_in(self._connection, _KNOWN, ids):
             self._known[job_id] = (tenant, kind, fingerprint)
         return [self._add(new) for new in jobs]
@@ -66,6 +67,11 @@ class Insertion:
         identity = (job.tenant_id, job.job_type, new.fingerprint)
         if known := self._known.get(job_id):
             return Duplicate(job.job_id) if known == identity else Conflict()
+        if (external_id := job.external_id) and (known := self._known.get(external_id.bytes)):
+            if known == identity:
+                return Duplicate(external_id, by=KeyKind.ID)
+            if known[0] == job.tenant_id:
+                return Conflict(by=KeyKind.ID)
         for key in keys:
             if held := self._holder(key):
                 if held.fingerprint != key.fingerprint:

@@ -46,6 +46,7 @@ def job_to_row(new: NewJob, lane: int, scheduled_at: int | None) -> Row:
         job.created_by,
         job.parent_job_id.bytes if job.parent_job_id else None,
         msgspec.json.encode(trace).decode() if trace else None,
+        job.external_id.bytes if job.external_id else None,
     )
 
 

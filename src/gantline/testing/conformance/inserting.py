@@ -43,6 +43,7 @@ async def every_field_of_the_envelope_comes_back(bench: Bench) -> None:
         created_by="owner",
         parent_job_id=UUID(int=5),
         trace_context={"traceparent": "00-ab-cd-01"},
+        external_id=UUID(int=6),
     )
     await bench.store.insert([new])
     job = (await bench.snapshot(new.job.job_id)).job

@@ -64,7 +64,9 @@ async def furnish(bench: Bench) -> None:
     """Jobs in every status but Running, with all that can belong to them; keys and records."""
     await _complete_and_prune(bench, OF_GONE)
     for status in (JobStatus.QUEUED, JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.POISONED):
-        await bench.bring_to(status, tenant_id="tenant", subject_id="s/1", created_by="me")
+        await bench.bring_to(
+            status, tenant_id="tenant", subject_id="s/1", created_by="me", external_id=uuid4()
+        )
         if status is JobStatus.QUEUED:
             (run,) = await bench.claim()
             await bench.finish(run, Success(b'{"a":1}', once=(ONCE,)))
@@ -87,6 +89,7 @@ async def furnish(bench: Bench) -> None:
                 attempt=2,
                 correlation_id="c",
                 parent_job_id=UUID(int=7),
+                external_id=UUID(int=8),
                 payload_version=3,
                 scheduled_at=bench.clock.now() + timedelta(days=400, microseconds=1),
             ),

@@ -36,7 +36,7 @@ def _writing(name: str, *parts: str) -> Script:
 
 _LOGGING: Final = ("state", "places", "log", "logging")
 _STORING: Final = (*_LOGGING, "envelope", "names", "dedupe", "storing")
-_REMOVING: Final = ("state", "envelope", "places", "ending", "log", "removing")
+_REMOVING: Final = ("state", "envelope", "places", "ending", "log", "dedupe", "removing")
 
 FORMAT: Final = _writing("format")
 INSERT: Final = _script("insert", *_STORING, flags="")
@@ -46,7 +46,7 @@ EXPIRED: Final = _writing("expired", "state", "leases", "places", "forgetting")
 EXPIRE_SESSION: Final = _writing("expire_session", "state", "leases", "places")
 PROGRESS: Final = _writing("progress", *_LOGGING, "runs")
 APPLY: Final = _writing("apply", *_STORING, "ranking", "ending", "recording", "runs", "leases")
-DELETE: Final = _writing("delete", *_REMOVING, "dedupe")
+DELETE: Final = _writing("delete", *_REMOVING)
 PRUNE_JOBS: Final = _writing("prune_jobs", *_REMOVING, "key_names", "forgetting")
 PRUNE_REST: Final = _writing("prune_rest", "dedupe", "recording")
 WRITE_RECORDS: Final = _writing("write_records", "recording")

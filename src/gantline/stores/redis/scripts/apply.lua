@@ -66,7 +66,7 @@ local function refusal_of_follow_ups(jobs)
             return 'I'
         end
         names[id] = content
-        for which, kind in ipairs({'request', 'job'}) do
+        for which, kind in pairs({'request', 'job', [7] = 'id'}) do
             local key = not refused and new[3][which]
             if key then
                 if names[key[1]] and names[key[1]] ~= key[2] then

@@ -1,5 +1,5 @@
 -- Dedupe keys. What is held: job id, until (0: as long as its job says), fingerprint.
-local HELD, KEY_ENDS, REQUESTS = P .. 'keys', P .. 'key-ends', P .. 'requests'
+local HELD, KEY_ENDS, REQUESTS, EXTERNAL = P .. 'keys', P .. 'key-ends', P .. 'requests', P .. 'external'
 
 -- The job that holds a key, and the fingerprint; nil where none does.
 local function holder(digest, now)
@@ -39,4 +39,22 @@ local function free(digest)
     call('HDEL', HELD, digest)
     call('ZREM', KEY_ENDS, digest)
     call('HDEL', P .. 'key-names', digest)
+end
+
+-- A job holds its external id as long as it is stored, and not removed by hand.
+local function is_stored(job)
+    return call('HEXISTS', JOBS, job) == 1 and call('HEXISTS', STATES, job) == 1
+end
+
+local function note_external(job, digest)
+    call('ZADD', KEY_ENDS, '+inf', digest)
+    call('HSET', EXTERNAL, job, digest)
+end
+
+local function free_external(job)
+    local digest = call('HGET', EXTERNAL, job)
+    if digest then
+        free(digest)
+        call('HDEL', EXTERNAL, job)
+    end
 end

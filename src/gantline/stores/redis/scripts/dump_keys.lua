@@ -5,8 +5,8 @@ local digests = call('ZRANGE', KEY_ENDS, ARGV[1], tonumber(ARGV[1]) + tonumber(A
 local result = {#digests}
 for _, digest in ipairs(digests) do
     local held = call('HGET', HELD, digest)
-    if held then
-        local job = held:sub(1, 16)
+    local job = held and held:sub(1, 16)
+    if held and (is_stored(job) or call('HGET', EXTERNAL, job) ~= digest) then
         result[#result + 1] = {digest, held, call('HGET', REQUESTS, job) or '', call('HGET', JOBS, job) or '',
                                call('HGET', P .. 'key-names', digest) or ''}
     end

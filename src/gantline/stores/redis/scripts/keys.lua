@@ -27,6 +27,7 @@
 --   key-ends                  zset    until -> digest; for ever: +inf
 --   key-names                 hash    digest -> kind and names, of keys that no job or request names
 --   requests                  hash    job id -> digest and names of its request key
+--   external                  hash    job id -> digest of the key of its external id
 --   records:<namespace>       hash    key -> version, replaced, expires, value
 --   record-keys:<namespace>   zset    the keys of these, by name
 --   namespaces                set     of which there are records

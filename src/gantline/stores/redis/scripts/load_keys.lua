@@ -2,7 +2,8 @@
 -- kind and names or '')
 for index = 1, #ARGV, 6 do
     local digest, job, till, fingerprint, request, names = unpack(ARGV, index, index + 5)
-    local is_once = names ~= '' and cmsgpack.unpack(names)[1] == 'once'
+    local kind = names ~= '' and cmsgpack.unpack(names)[1]
+    local is_once = kind == 'once'
     if call('HEXISTS', HELD, digest) == 0 then
         call('HSET', HELD, digest, job .. till .. fingerprint)
         local at = read('>I8', till)
@@ -10,6 +11,9 @@ for index = 1, #ARGV, 6 do
             call('ZADD', KEY_ENDS, decimal(at), digest)
         elseif is_once then
             call('ZADD', KEY_ENDS, '+inf', digest)
+        end
+        if kind == 'id' then
+            note_external(job, digest)
         end
         if request ~= '' then
             call('HSET', REQUESTS, job, request)

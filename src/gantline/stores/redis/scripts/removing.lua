@@ -1,4 +1,4 @@
--- Removing ended jobs with all that is stored of them but their keys. `write_removed` writes at the end: so a job
+-- Removing ended jobs with all that is stored of them, also their external ids, but not their other keys. `write_removed` writes at the end: so a job
 -- takes the server 8 instead of 13 µs.
 local changed_parts, changed_groups = {}, {}
 
@@ -18,6 +18,7 @@ local function forget_rows(number)
 end
 
 local function forget_attributes(id, tenant, created)
+    free_external(id)
     local envelope = call('HGET', JOBS, id)
     for which, value in ipairs(envelope and listed_by(envelope) or {}) do
         if value ~= '' then

@@ -4,7 +4,7 @@
 --
 -- status, version, attempt, crashes, snoozes, fence, priority, lane, tenant, the sequence numbers of its
 -- newest log row and of the newest with an outcome (0: none), created_at as lists sort it, run_at |
--- started_at | ended_at, whether it has a key, whether it is in any of LISTS.
+-- started_at | ended_at, whether it has a key, whether it is in any of LISTS or has an external id.
 local STATE_START = '>c1I4I4I4I4I4BI4I4'
 local STATE = STATE_START .. 'I8I8c8I8BB'
 local STATE_SIZE = 64

@@ -3,8 +3,9 @@
 --         kind of its time, the time
 --         (0: scheduled at it; 1: due after it, as a delay that the envelope shall show; 2: due now)
 --   envelope: without its last element, scheduled_at, where the time is a delay
---   extras: '' or [request key, job key, owner, subject, correlation, parent]: keys may be false, texts empty;
---           a request key is [digest, fingerprint, hold, names], a job key [digest, fingerprint]
+--   extras: '' or [request key, job key, owner, subject, correlation, parent, external id]: keys may be false,
+--           texts empty; a request key is [digest, fingerprint, hold, names], a job key [digest, fingerprint],
+--           an external id [digest, fingerprint, itself]
 local META = '>c16c8BI4BBI8'
 
 -- What makes two jobs with one id the same job.
@@ -13,12 +14,39 @@ local function content_of(envelope)
     return #tenant .. ':' .. tenant .. #job_type .. ':' .. job_type .. fingerprint_of(envelope)
 end
 
+-- Why the external id of a job cannot be stored: its tenant has a job with this id, or one that came with it.
+local function refusal_of_external(external, envelope, now)
+    touch(external[3])
+    local known = call('HGET', JOBS, external[3])
+    if known and texts_of(known) == texts_of(envelope) then
+        local same = content_of(known) == content_of(envelope)
+        return same and 'D' .. external[3] .. 'id' or 'Kid', same
+    end
+    local job, fingerprint = holder(external[1], now)
+    if not job then
+        return nil
+    end
+    touch(job)
+    if not is_stored(job) then
+        free_external(job)
+        return nil
+    end
+    local same = fingerprint == external[2]
+    return same and 'D' .. job .. 'id' or 'Kid', same
+end
+
 -- Why a job cannot be stored, as the caller reads it, and whether it is the same job; nil if it can.
 -- `known` is the envelope that is stored under its id.
 local function refusal(id, known, envelope, extras, now)
     if known then
         local same = content_of(known) == content_of(envelope)
         return same and 'D' .. id or 'I', same
+    end
+    if extras and extras[7] then
+        local refused, same = refusal_of_external(extras[7], envelope, now)
+        if refused then
+            return refused, same
+        end
     end
     for which = 1, extras and 2 or 0 do
         local key = extras[which]
@@ -70,6 +98,11 @@ local function store(meta, envelope, extras, place, now)
             key = extras[2][1]
             take(key, id, 0, extras[2][2])
         end
+        if extras[7] then
+            take(extras[7][1], id, 0, extras[7][2])
+            note_external(id, extras[7][1])
+        end
+        is_listed = extras[7] ~= false -- so that it is freed with its job
         for which, name in ipairs(LISTS) do
             local value = extras[which + 2]
             if value ~= '' then
