@@ -22,7 +22,7 @@ JOB: Final[dict[str, Any]] = {
     "createdAt": "2026-01-01T00:00:00Z",
     "tenantId": "acme",
     "queue": "documents",
-    "priority": 1,
+    "priority": 3,
     "delaySeconds": 5.0,
     "payloadVersion": 1,
     "traceContext": {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
@@ -43,7 +43,7 @@ SCHEDULE: Final[dict[str, Any]] = {
     "graceSeconds": 30.0,
     "overlap": "skip",
     "subjectId": "s",
-    "priority": 0,
+    "priority": 3,
     "maxAttempts": 2,
 }
 EVERY: Final[dict[str, Any]] = {
