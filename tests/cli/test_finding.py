@@ -15,6 +15,7 @@ from gantline.api.documents import ListedJob
 from gantline.cli.type_stats import measure
 from gantline.contract.clock import SystemClock
 from gantline.contract.job import DELIVERY_QUEUE
+from gantline.contract.submission import NewJob
 from gantline.contract.webhook import DELIVERY_TYPE
 from gantline.manager.manager import JobManager
 from gantline.manager.submitter import Submission
@@ -61,7 +62,12 @@ def insert(place: Place, job_type: str = "index", **fields: Any) -> str:
 
 
 def delivery(place: Place) -> str:
-    return insert(place, DELIVERY_TYPE, queue=DELIVERY_QUEUE)
+    """Store one as the fan-out does: nobody else may submit to its queue."""
+    job = make_job(
+        None, job_type=DELIVERY_TYPE, queue=DELIVERY_QUEUE, created_at=SystemClock().now()
+    )
+    place.stored(lambda store: store.insert([NewJob(job, b"")]))
+    return str(job.job_id)
 
 
 def found(place: Place, *words: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-CPU_SECONDS: Final = 0.5
+CPU_SECONDS: Final = 1.0
 _FIXED_BYTES: Final = 4 * 2**20
 _BYTES_PER_BYTE: Final = 64
 """Of an array of digits each 2 bytes take 8; pointers and errors take some more."""

@@ -67,11 +67,12 @@ BEGIN
     END IF;
     v_field := CASE
         WHEN (p_job ->> 'delaySeconds')::numeric > v_most_seconds THEN 'delaySeconds'
-        WHEN gantline.micros_of(p_job ->> 'scheduledAt') - p_now > v_most_seconds * 1000000
+        WHEN gantline.micros_of(p_job ->> 'scheduledAt')
+            - least(gantline.micros_of(p_job ->> 'createdAt'), p_now) > v_most_seconds * 1000000
             THEN 'scheduledAt' END;
     IF v_field IS NOT NULL THEN
         RAISE invalid_parameter_value
-        USING MESSAGE = format('%s of job %s is more than 3650 days from now', v_field, p_place);
+        USING MESSAGE = format('%s of job %s is more than 3650 days ahead', v_field, p_place);
     END IF;
 END
 $$;
