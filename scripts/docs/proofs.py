@@ -57,10 +57,10 @@ def simulated() -> str:
     stores = _simulated()
     rows = {
         "seeds": [f"{one.total('seeds'):,}" for one in stores],
-        "verb calls while something went on": [f"{one.total('busy_calls'):,}" for one in stores],
-        "verb calls that found nothing when all was over": [
-            f"{one.total('idle_calls'):,}" for one in stores
+        "verb calls that found or changed something": [
+            f"{one.total('busy_calls'):,}" for one in stores
         ],
+        "verb calls that found nothing to do": [f"{one.total('idle_calls'):,}" for one in stores],
         "faults": [f"{one.faults.total():,}" for one in stores],
         "jobs": [f"{one.total('jobs'):,}" for one in stores],
         "runs": [f"{one.total('runs'):,}" for one in stores],

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from math import inf
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -65,7 +64,6 @@ class Network:
         self.chances = chances
         self.is_remote = is_remote
         self.is_calm = False
-        self.calm_since = inf
         self.server = world.start("server") if is_remote else None
         self.cut_off_until: dict[str, float] = {}
         """By the name of the process."""
@@ -85,7 +83,6 @@ class Network:
     def calm_down(self) -> None:
         """Let nothing go wrong from now on."""
         self.is_calm = True
-        self.calm_since = self.world.now
         self.slow_until.clear()
         self.refused_until.clear()
 

@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     calls: Counter[str]
     idle_calls: int
-    """Those that found nothing when the script was over: what passes while nothing happens."""
+    """Claims and reads that found nothing: what passes while nothing happens."""
     faults: Counter[str]
     jobs: int
     runs: int
@@ -95,8 +95,7 @@ class _Simulation:
         except Exception as error:
             self._violations.append(f"the run could not go on: {error!r}")
         self._violations += world.errors
-        calm = self._network.calm_since
-        late = [call for call in self._stores.history.calls if call.began >= calm]
+        ended = [call for call in self._stores.history.calls if call.is_answered]
         return Report(
             seed=self._script.seed,
             violations=tuple(self._violations),
@@ -104,9 +103,7 @@ class _Simulation:
             virtual_seconds=world.now - 1000.0,
             turns=world.turns,
             calls=self._network.calls,
-            idle_calls=sum(
-                call.is_answered and (not call.answers or call.answers == (0,)) for call in late
-            ),
+            idle_calls=sum(not call.answers or call.answers == (0,) for call in ended),
             faults=self._network.faults,
             jobs=self._jobs,
             runs=self._runs,
