@@ -1,5 +1,6 @@
 """Depth caps on every store: of all tenants, of each, and what a tenant may have in all."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -174,6 +175,43 @@ async def test_there_is_room_again_when_the_jobs_have_run(
         assert not await shop.has_room("a")  # it was asked a moment ago
         moments.pass_by()
         assert await shop.has_room("a")
+
+
+class Gated(MemoryStore):
+    """Counts when the test lets it: each reader at his own gate."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=FakeClock())
+        self.gates: list[asyncio.Event] = []
+        self.asked = asyncio.Semaphore(0)
+
+    async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
+        counted = await super().counts(tenant_id=tenant_id)
+        self.gates.append(gate := asyncio.Event())
+        self.asked.release()
+        await gate.wait()
+        return counted
+
+
+async def test_callers_who_are_first_at_the_same_time_each_pass(moments: Moments) -> None:
+    store = Gated()
+    app = Gantline(store)
+
+    @app.job("order", max_depth=3)
+    async def order(number: int) -> None: ...
+
+    async with app, asyncio.TaskGroup() as callers:
+        first = callers.create_task(order.submit(1))
+        second = callers.create_task(order.submit(2))
+        await store.asked.acquire()
+        await store.asked.acquire()
+        store.gates[1].set()
+        await second
+        await order.submit(3)
+        store.gates[0].set()
+        await first
+        with pytest.raises(QueueFull):
+            await order.submit(4)
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "0.5"])

@@ -69,7 +69,8 @@ class _Depth:
         self.tenant_id = tenant_id
         self._read_at: float | None = None
         self.known = _Waiting()
-        self.being_read: list[_Waiting] = []
+        self.being_read: dict[int, _Waiting] = {}
+        """By identity, for two that are being read may be equal."""
         self.passed = 0
         """How many jobs, since the store was asked."""
 
@@ -81,7 +82,7 @@ class _Depth:
                 return
             self._read_at = now  # callers meanwhile use what is known
         waiting = _Waiting()
-        self.being_read.append(waiting)  # what passes meanwhile may not be in what is read
+        self.being_read[id(waiting)] = waiting  # what passes meanwhile may not be in it
         try:
             for lane in await self._store.counts(tenant_id=self.tenant_id):
                 due = Lane(lane.job_type, lane.queue, "", is_later=False)
@@ -91,7 +92,7 @@ class _Depth:
             self._read_at = before
             raise
         finally:
-            self.being_read.remove(waiting)
+            del self.being_read[id(waiting)]
         self.known, self._read_at, self.passed = waiting, now, 0
 
 
@@ -160,7 +161,7 @@ class Admission:
         counts: list[_Waiting] = []
         for depth in {cap.depth for cap in caps}:
             depth.passed += jobs
-            counts += [depth.known, *depth.being_read]
+            counts += [depth.known, *depth.being_read.values()]
         for waiting in counts:
             lane.add(jobs, waiting)
 
