@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -28,7 +27,7 @@ from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.webhook import IssuedWebhook, WebhookEndpoint, WebhookSpec, WebhookStatus
 from gantline.manager.manager import JobManager
-from gantline.runtime import new_uuid
+from gantline.runtime import new_uuid, random_bytes
 from gantline.webhooks.disabling import FailureRecords
 from gantline.webhooks.endpoint import StoredEndpoint, check_spec, key_prefix, record_key
 from gantline.webhooks.secret_encryption import SealedSecret
@@ -102,7 +101,7 @@ class Endpoints:
         stored = StoredEndpoint(
             spec=spec,
             secrets=(self.settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
-            salt=secrets.token_bytes(_SALT_BYTES),
+            salt=random_bytes(_SALT_BYTES),
             status_since=now,
             created_at=now,
             created_by=actor,

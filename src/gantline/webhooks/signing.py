@@ -5,7 +5,6 @@ standard library only.
 """
 
 import hmac
-import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import InvalidInput, WebhookNotVerified
 from gantline.contract.version import __version__
+from gantline.runtime import random_bytes
 
 PREFIX: Final = "whsec_"
 _SHORTEST: Final = 24
@@ -32,7 +32,7 @@ _MOST_SIGNATURES: Final = 16
 
 def new_secret() -> str:
     """Make a secret as it is shown to people: `whsec_` and 32 random bytes in base64."""
-    return PREFIX + b64encode(secrets.token_bytes(_NEW_BYTES)).decode()
+    return PREFIX + b64encode(random_bytes(_NEW_BYTES)).decode()
 
 
 def decode_secret(secret: str) -> bytes:
