@@ -74,6 +74,18 @@ def test_a_process_that_stood_still_could_not_stop_its_handler() -> None:
     assert not broken_by([handled(1000, 1010)], seen)
 
 
+def test_a_process_that_stood_still_before_it_called_a_handler_stops_it_at_once() -> None:
+    """Found by seed 520097: it was frozen between the claim and the call."""
+    seen = outside((1000, 1005))
+    newer = Handled("worker-1/1", str(JOB), 2, "plain", 1006, 1012, None)
+    freeze = Trouble(at=0.0, what="freeze", seconds=10.0)
+    process: Any = SimpleNamespace(label=ONE)
+    assert broken_by([newer, handled(1010, 1010, stopped=1010)], seen)
+    seen.note_trouble(freeze, process)
+    assert not broken_by([newer, handled(1010, 1010, stopped=1010)], seen)
+    assert broken_by([newer, handled(1010.1, 1011)], seen)
+
+
 def test_a_handler_that_returned_is_not_called_again_in_its_run() -> None:
     seen = outside((10, 15), (14, 19))
     assert broken_by([handled(10, 12), handled(13, 14)], seen)

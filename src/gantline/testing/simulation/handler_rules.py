@@ -33,18 +33,23 @@ def check_handlers(
 
 
 def _side_by_side(script: Script, outside: Outside, one: Handled, other: Handled) -> Iterator[str]:
-    """No two handlers of a job, unless the first could not know that its lease was over."""
+    """No two handlers of a job, unless the one that is over could not know that its lease was."""
     is_same_run = (one.process, one.fence) == (other.process, other.fence)
     if is_same_run and one.stopped is None:
         yield f"the handler of {one} had returned, and was called again in the same run: {other}"
-    elif other.began < one.until - _SAME and (is_same_run or not _is_excused(script, outside, one)):
+        return
+    over = min(one, other, key=lambda run: run.fence)
+    if other.began < one.until - _SAME and (is_same_run or not _is_excused(script, outside, over)):
         yield f"job {one.job_id} ran in {one} and in {other} at once"
 
 
 def _is_excused(script: Script, outside: Outside, run: Handled) -> bool:
-    """Where the clock was set since its lease was given, that may have ended at once."""
-    return outside.stood_still(run.process, run.began, run.ended) or outside.has_jumped(
-        run.began - script.lease, run.ended
+    """Where the clock was set since its lease was given, that may have ended at once; and a process
+    that stood still between the claim and the call of the handler calls it when it goes on."""
+    given = run.began - script.lease
+    since = given if run.ended - run.began < _SAME else run.began
+    return outside.stood_still(run.process, since, run.ended) or outside.has_jumped(
+        given, run.ended
     )
 
 
