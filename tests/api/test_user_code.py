@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gantline import Gantline
-from gantline.api import ApiSettings
+from gantline.api import ApiSettings, user_code
 from gantline.api.function_authorizer import FunctionAuthorizer
+from gantline.api.user_code import UserCode
 from gantline.auth.action import Action
 from gantline.auth.authorizer import DefaultAuthorizer, Target
 from gantline.auth.principal import Principal
@@ -94,6 +95,52 @@ async def test_a_quick_function_stays_where_it_is(
             assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
     assert set(slow.threads) == {threading.current_thread().name}
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+class Stopwatch:
+    """The monotonic clock of calls: each takes as long as the test says."""
+
+    def __init__(self, *seconds: float) -> None:
+        self._now = 0.0
+        self._steps = iter([step for one in seconds for step in (0.0, one)])
+
+    def __call__(self) -> float:
+        self._now += next(self._steps)
+        return self._now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_slow"),
+    [
+        ((0.09,), False),  # its process may have had to wait
+        ((0.11,), True),
+        ((0.06, 0.06), True),
+        ((0.06, *[0.0] * 5, 0.06), False),
+        ((0.06, *[0.0] * 5, 0.06, 0.06), True),
+        ((0.09, *[0.0] * 50, 0.09), False),
+    ],
+)
+async def test_a_function_is_slow_if_it_was_so_repeatedly_or_very(
+    seconds: tuple[float, ...], is_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "monotonic", Stopwatch(*seconds))
+    code = UserCode(slow_seconds=0.05, timeout_seconds=5.0)
+    threads: list[str] = []
+
+    def function() -> None:
+        threads.append(threading.current_thread().name)
+
+    for _ in seconds:
+        await code.call(function, name="it", tenant_id="a")
+    assert set(threads) == {threading.current_thread().name}
+    if is_slow:
+        await code.call(function, name="it", tenant_id="a")
+        assert threads[-1] != threading.current_thread().name
+    else:
+        monkeypatch.undo()
+        await code.call(function, name="it", tenant_id="a")
+        assert threads[-1] == threading.current_thread().name
+    await code.close()
 
 
 async def test_others_go_on_while_a_function_takes_long(slow: Slow) -> None:

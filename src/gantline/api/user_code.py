@@ -1,13 +1,13 @@
 """Code of the user's own that requests call: it may be slow, and must not hold up all the others.
 
 A function cannot be interrupted, so a time limit needs a thread, and that takes longer than most
-such functions do. So each is called on the event loop until it was slow once.
+such functions do. So each is called on the event loop until it is known to be slow.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gantline.api.problems import ApiCode
 from gantline.api.shares import Turns
@@ -22,6 +22,11 @@ from gantline.worker.threads import HandlerThreads
 _log = logging.getLogger("gantline.api")
 
 T = TypeVar("T")
+
+# On a busy machine a quick function may seem slow, when its process had to wait. So one slow call
+# says little, unless it was very slow; and so many quick ones make up for it.
+_SLOW_CALLS: Final = 2
+_QUICK_CALLS: Final = 10
 
 
 class CodeTooSlow(GantlineError):
@@ -39,6 +44,8 @@ class UserCode:
     def __init__(self, *, slow_seconds: float, timeout_seconds: float) -> None:
         self._slow_seconds = slow_seconds
         self._timeout_seconds = timeout_seconds
+        self._lost_seconds: dict[str, float] = {}
+        """By slow calls of those functions that had any, less what quick ones made up for."""
         self._slow: set[str] = set()
         self._threads = HandlerThreads()
         self._turns = Turns(1)
@@ -65,7 +72,13 @@ class UserCode:
             raise CodeTooSlow("A check of this server's own took too long.") from None
 
     def _look_at(self, name: str, seconds: float) -> None:
-        if seconds >= self._slow_seconds:
+        slow, before = self._slow_seconds, self._lost_seconds.get(name, 0.0)
+        if seconds < slow:
+            if before:
+                self._lost_seconds[name] = max(0.0, before - slow / _QUICK_CALLS)
+            return
+        lost = self._lost_seconds[name] = before + seconds
+        if lost >= _SLOW_CALLS * slow:
             self._slow.add(name)
             _log.warning(
                 "%s took %.2f s, in which no other request went on; it is called in a thread now",
