@@ -38,7 +38,7 @@ _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
                 *("_Search.find", "_Search._first_due", "_Search._open"),
             )
         ),
-        *(f"{_SQLITE}.apply:_Change.{name}" for name in ("add", "_write_attachments")),
+        *(f"{_SQLITE}.apply:_Change.{name}" for name in ("add", "_add_with_attachments")),
         *(
             f"gantline.stores.sql.changes:{name}"
             for name in (

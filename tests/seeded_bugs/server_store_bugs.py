@@ -158,7 +158,7 @@ POSTGRES_BUGS: Final = (
         "redrive of a held key",
         "a job is redriven though another has its key",
         code(
-            f"{_POSTGRES}.apply:_Change._write_attachments",
+            f"{_POSTGRES}.apply:_Change._add_with_attachments",
             "if held and held.job_id != head.job_id:",
             "if False:",
         ),

@@ -144,9 +144,11 @@ async def _apply_one_by_one(
         (index, one, found[one.job_id]) for index, one in transitions if results[index] is None
     ]
     await dedupe.lock(sql, _keys_of(allowed))
-    together = await change.insert_together([one for _, one, _ in allowed if has_attachments(one)])
+    together = await change.add_together(
+        [(one, head) for _, one, head in allowed if has_attachments(one)]
+    )
     for index, one, head in allowed:
-        results[index] = await change.add(one, head, is_inserted=together)
+        results[index] = await change.add(one, head, is_added=together)
     await change.write()
     return {index: result for index, result in results.items() if result is not None}
 
@@ -188,31 +190,32 @@ class _Change:
             return Applied(head.version)
         return refused
 
-    async def insert_together(self, transitions: Sequence[Transition]) -> bool:
-        """Write the follow-ups of many transitions at once, if that is all they carry.
+    async def add_together(self, changes: Sequence[tuple[Transition, Head[UUID]]]) -> bool:
+        """Add transitions and write their follow-ups at once, if that is all they carry.
 
         False, and nothing is written, where one of them conflicts: then each is tried alone.
         """
+        transitions = [one for one, _ in changes]
         carry_more = any(
             one.records or one.once or one.event is Event.REDRIVEN for one in transitions
         )
         if not transitions or carry_more:
             return False
+        for one, head in changes:
+            self._rows.add(one, head)
         return await self._insert_follow_ups(list(follow_ups_of(transitions))) is None
 
-    async def add(
-        self, transition: Transition, head: Head[UUID], *, is_inserted: bool
-    ) -> ApplyResult:
-        if has_attachments(transition) and not is_inserted:
+    async def add(self, transition: Transition, head: Head[UUID], *, is_added: bool) -> ApplyResult:
+        """`is_added`: together with others, if it carries anything."""
+        if not has_attachments(transition):
+            self._rows.add(transition, head)
+        elif not is_added:
             # It reads keys, records and other jobs, which may be among the rows not yet written.
             await self.write()
-            conflict = await self._write_attachments(transition, head)
+            conflict = await self._add_with_attachments(transition, head)
             if conflict is not None:
                 return conflict
-            self._rows.add(transition, head)
             await self.write()
-        else:
-            self._rows.add(transition, head)
         return Applied(head.version + 1)
 
     async def _is_repeated(self, transition: Transition) -> bool:
@@ -229,14 +232,20 @@ class _Change:
         await self._sql.each(_LEAVE_END, rows.left_end)
         await self._sql.each(_REQUEST_CANCEL, rows.cancel_requests)
         await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
-        await self._sql.each(_LOG, rows.logged)
+        await self._write_log()
         await self._sql.each(dedupe.HOLD, rows.keys_held)
         await self._sql.each(dedupe.FREE, rows.keys_freed)
         await dedupe.take(self._sql, rows.keys_taken, self._now)
         await self._tally.write(self._sql)
         self._clear()
 
-    async def _write_attachments(self, transition: Transition, head: Head[UUID]) -> Conflict | None:
+    async def _write_log(self) -> None:
+        logged, self._rows.logged = self._rows.logged, []
+        await self._sql.each(_LOG, logged)
+
+    async def _add_with_attachments(
+        self, transition: Transition, head: Head[UUID]
+    ) -> Conflict | None:
         """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
             held = await dedupe.find_holder(self._sql, key, self._now)
@@ -248,6 +257,7 @@ class _Change:
         for write in transition.records:
             if not write_is_allowed(write, stored[write.namespace, write.key]):
                 return Conflict(by=f"{write.namespace}/{write.key}")
+        self._rows.add(transition, head)
         if transition.follow_ups:
             conflict = await self._insert_follow_ups(transition.follow_ups)
             if conflict is not None:
@@ -256,9 +266,10 @@ class _Change:
         return None
 
     async def _insert_follow_ups(self, jobs: Sequence[NewJob]) -> Conflict | None:
-        """Insert all of them or, by a savepoint, none."""
+        """Insert all of them or, by a savepoint, none, and forget from what they follow."""
         try:
             async with self._sql.connection.transaction():
+                await self._write_log()  # what follows from an end is told after it
                 results = await insert(
                     self._sql, jobs, split_by_key(jobs), lanes=self._lanes, now=self._now
                 )
@@ -266,6 +277,7 @@ class _Change:
                     if isinstance(result, Conflict):
                         raise _FollowUpConflict(result)
         except _FollowUpConflict as conflict:
+            self._clear()
             return conflict.result
         return None
 

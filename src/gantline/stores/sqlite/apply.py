@@ -131,10 +131,9 @@ class _Change:
         if has_attachments(transition):
             # It reads keys, records and other jobs, which may be among the rows not yet written.
             self.write()
-            conflict = self._write_attachments(transition, head)
+            conflict = self._add_with_attachments(transition, head)
             if conflict is not None:
                 return conflict
-            self._rows.add(transition, head)
             self.write()
         else:
             self._rows.add(transition, head)
@@ -152,14 +151,18 @@ class _Change:
         write(_LEAVE_END, rows.left_end)
         write(_REQUEST_CANCEL, rows.cancel_requests)
         enqueue(self._connection, [self._ready_row(one) for one in rows.queued])
-        insert_rows(self._connection, _LOG, rows.logged)
+        self._write_log()
         write(dedupe.HOLD, rows.keys_held)
         write(dedupe.FREE, rows.keys_freed)
         dedupe.take(self._connection, rows.keys_taken, self._now)
         self._tally.write(self._connection)
         self._clear()
 
-    def _write_attachments(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
+    def _write_log(self) -> None:
+        logged, self._rows.logged = self._rows.logged, []
+        insert_rows(self._connection, _LOG, logged)
+
+    def _add_with_attachments(self, transition: Transition, head: Head[bytes]) -> Conflict | None:
         """Write follow-ups and records at once, or return the first conflict."""
         if transition.event is Event.REDRIVEN and (key := head.key):
             held = dedupe.find_holder(self._connection, key, self._now)
@@ -169,11 +172,13 @@ class _Change:
             current = records.read_current(self._connection, write.namespace, write.key, self._now)
             if not write_is_allowed(write, current):
                 return Conflict(by=f"{write.namespace}/{write.key}")
+        insertion = Insertion(self._connection, self._now)
+        for result in insertion.add_all(transition.follow_ups):
+            if isinstance(result, Conflict):
+                return result
+        self._rows.add(transition, head)
         if transition.follow_ups:
-            insertion = Insertion(self._connection, self._now)
-            for result in insertion.add_all(transition.follow_ups):
-                if isinstance(result, Conflict):
-                    return result
+            self._write_log()  # what follows from an end is told after it
             insertion.write(self._tally)
         records.write_all(self._connection, transition.records, self._now)
         return None

@@ -203,3 +203,13 @@ async def they_come_in_the_order_in_which_they_happened(bench: Bench) -> None:
         versions = [one.entry.version for one in seen if one.entry.job_id == run.job.job_id]
         assert versions == [1, 2, 3, 4, 5]
     assert len([one for one in seen if one.entry.event in ON_REQUEST]) == 24
+
+
+@rule
+async def what_follows_from_an_end_is_told_after_it(bench: Bench) -> None:
+    await bench.store.insert([logged()])
+    (run,) = await start(bench)
+    follow_ups = (logged(1, job_type="next"), logged(2, job_type="next"))
+    await bench.finish(run, Success(follow_ups=follow_ups))
+    told = [(event.job_type, event.entry.event) for event in await read(bench)]
+    assert told[2:] == [(JOB_TYPE, Event.COMPLETED), *[("next", Event.SUBMITTED)] * 2]
