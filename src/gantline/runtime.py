@@ -8,6 +8,7 @@ import asyncio
 import os
 import random as chance
 import socket
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -16,10 +17,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
+
+_INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 T = TypeVar("T")
 Item = TypeVar("Item", contravariant=True)
@@ -271,3 +275,16 @@ def process() -> tuple[str, int]:
 
 def boot_id() -> bytes:
     return _host.boot_id()
+
+
+# -- what a thread does -------------------------------------------------------------------------
+
+
+def module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
+def is_of_the_user(frame: FrameType) -> bool:
+    """Whether it is neither of a library nor of ours."""
+    is_ours = module_of(frame).partition(".")[0] == "gantline"
+    return not is_ours and not frame.f_code.co_filename.startswith((*_INSTALLED, "<"))

@@ -2,22 +2,28 @@
 
 import asyncio
 import logging
+import os
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from gantline import Gantline
+from gantline import Gantline, JobDefaults
 from gantline.api import ApiSettings, user_code
 from gantline.api.function_authorizer import FunctionAuthorizer
 from gantline.api.user_code import UserCode
 from gantline.auth.action import Action
 from gantline.auth.authorizer import DefaultAuthorizer, Target
 from gantline.auth.principal import Principal
+from gantline.runtime import monotonic
 from tests.api.application import ByName
 from tests.api.conftest import Asker, asker_of
+from tests.servers.api import BY_GANTLINE, REPOSITORY, ApiProcess
 
 GREET = {"jobType": "greet", "payload": "ada"}
 
@@ -47,9 +53,9 @@ def slow() -> Iterator[Slow]:
 
 @asynccontextmanager
 async def asking(
-    slow: Slow, *, limit: float = 30.0, slow_seconds: float = 0.0, **options: Any
+    slow: Slow, *, limit: float = 30.0, slow_seconds: float = 1e-9, **options: Any
 ) -> AsyncIterator[Asker]:
-    """With no time at all on the loop, each function is in a thread from its second call on."""
+    """With hardly any time on the loop, each function is in a thread from its second call on."""
     jobs = Gantline("memory://")
 
     def subject(name: str) -> str:
@@ -170,6 +176,133 @@ async def test_a_function_that_does_not_return_holds_up_its_tenant_alone(
         slow.waits = False
         assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
     assert "has not returned within 0.1 s" in caplog.text
+
+
+async def test_with_no_time_on_the_loop_not_even_the_first_call_holds_up_others(
+    slow: Slow,
+) -> None:
+    slow.waits = True
+    async with asking(slow, limit=0.1, slow_seconds=0.0) as ask:
+        response = await ask("alice", "POST", "/api/jobs", GREET)
+        assert (response.status_code, response.json()["errorCode"]) == (503, "REQUEST_TIMEOUT")
+        slow.waits = False
+        assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
+
+
+async def ready(ask: Asker) -> dict[str, Any]:
+    """What /readyz says of the code; it answers 200 whatever becomes of that."""
+    response = await ask._client.get("/readyz")
+    assert response.status_code == 200, response.text
+    said: dict[str, Any] = response.json()["checks"]["code"]
+    return said
+
+
+STUCK = {"ok": True, "message": "Code of the application has not returned; the log names it."}
+
+
+@asynccontextmanager
+async def asking_all(slow: Slow, function: str) -> AsyncIterator[Asker]:
+    """With all that a user can write, of which this one is slow."""
+
+    def call(name: str) -> None:
+        if name == function:
+            slow()
+
+    def check(job_type: str, payload: object) -> None:
+        call("check")
+
+    def subject(name: str) -> str:
+        call("subject")
+        return name
+
+    def key(name: str) -> str:
+        call("key")
+        return ""
+
+    def may(principal: Principal, action: Action, target: Target) -> bool:
+        call("may")
+        return True
+
+    jobs = Gantline("memory://", defaults=JobDefaults(payload_check=check))
+
+    @jobs.job("greet", subject=subject, idempotency_key=key)
+    async def greet(name: str) -> None: ...
+
+    api = jobs.api(
+        authenticator=ByName(),
+        authorizer=FunctionAuthorizer(may),
+        settings=ApiSettings(slow_code_seconds=0.0, code_timeout_seconds=0.1),
+    )
+    async with jobs, asker_of(api) as ask:
+        yield ask
+
+
+@pytest.mark.parametrize("function", ["check", "subject", "key", "may"])
+async def test_code_that_never_returns_is_told_by_readiness_and_named_in_the_log(
+    slow: Slow, function: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking_all(slow, function) as ask:
+        assert await ready(ask) == {"ok": True}
+        slow.waits = True
+        response = await ask("alice", "POST", "/api/jobs", GREET)
+        assert response.json()["errorCode"] == "REQUEST_TIMEOUT"
+        assert await ready(ask) == STUCK
+        assert re.search(rf"stands at {re.escape(__file__)}:\d+, in Slow.__call__", caplog.text)
+        slow.waits = False
+        assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
+        later = monotonic() + 3600
+        monkeypatch.setattr(user_code, "monotonic", lambda: later)
+        assert await ready(ask) == STUCK, "as long as it goes on"
+        slow.end.set()
+        assert (await ask("alice", "POST", "/api/jobs", GREET)).status_code == 202
+        assert await ready(ask) == {"ok": True}
+
+
+async def test_an_authorizer_that_is_async_and_never_returns_is_told_for_a_moment(
+    slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking(slow, limit=0.1, authorizer=Never()) as ask:
+        await ask("bob", "POST", "/api/jobs", GREET)
+        assert await ready(ask) == STUCK
+        assert (await ask("eve", "POST", "/api/jobs", GREET)).status_code == 202
+        later = monotonic() + 10
+        monkeypatch.setattr(user_code, "monotonic", lambda: later)
+        assert await ready(ask) == {"ok": True}
+
+
+FOREVER = """
+import time
+from gantline import Gantline, JobDefaults
+
+def check(job_type, payload):
+    while payload == "forever":
+        time.sleep(0.01)
+
+jobs = Gantline("memory://", defaults=JobDefaults(payload_check=check))
+
+@jobs.job("greet")
+async def greet(name: str) -> None: ...
+"""
+
+
+def test_a_first_call_that_never_returns_is_named_although_nothing_else_goes_on(
+    tmp_path: Path,
+) -> None:
+    """As the page says: it is called on the loop, so /readyz does not answer either."""
+    (tmp_path / "waiting_app.py").write_text(FOREVER, encoding="utf-8")
+    paths = f"{REPOSITORY / 'src'}{os.pathsep}{tmp_path}"
+    words = (*BY_GANTLINE, "--allow-anonymous")
+    process = ApiProcess("waiting_app:jobs", by=words, PYTHONPATH=paths)
+    process.start()
+    try:
+        assert httpx2.get(f"{process.url}/readyz").status_code == 200
+        with pytest.raises(httpx2.TimeoutException):
+            httpx2.post(f"{process.url}/api/jobs", json={**GREET, "payload": "forever"}, timeout=1)
+        with pytest.raises(httpx2.TimeoutException):
+            httpx2.get(f"{process.url}/readyz", timeout=2)
+        assert re.search(r"blocked for \d.* at .*waiting_app.py:\d+", process.log), process.log
+    finally:
+        process.close()
 
 
 async def test_what_a_function_raises_in_a_thread_is_answered_as_ever(slow: Slow) -> None:

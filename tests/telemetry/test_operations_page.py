@@ -41,7 +41,7 @@ async def test_readiness_answers_as_shown() -> None:
     async with jobs, jobs.running():
         real = (await ask(jobs.health_app(), "/readyz")).json
     assert list(shown["checks"]) == list(real["checks"]) == checks[:5]
-    assert checks[5:8] == ["load", "bridge", "broker"]
+    assert checks[5:9] == ["load", "code", "bridge", "broker"]
 
 
 def test_a_log_line_has_the_keys_shown() -> None:

@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+import httpx2
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from gantline import (
+    Backoff,
     Context,
     Gantline,
     InvalidInput,
@@ -23,6 +25,7 @@ from gantline import (
     Permanent,
     SubmitConflict,
 )
+from gantline.auth import Credentials, Principal
 from gantline.contract.outcome import Success
 from gantline.telemetry.tracing import Attribute
 from gantline.testing.factories import lane_requests
@@ -297,3 +300,91 @@ async def test_a_job_that_waits_long_still_knows_its_trace() -> None:
         options: dict[str, Any] = {"delay": timedelta(days=1), "trace_context": CARRIER}
         handle = await by_name(jobs, "tell").submit(1, **options)
         assert (await handle.status()).job.trace_context == CARRIER
+
+
+SECRETS = ("of-payload", "of-subject", "of-key", "of-result", "hunter2", "of-bearer")
+TOLD = {value for name, value in vars(Attribute).items() if name.isupper()}
+
+
+class ByTenant:
+    """Authorization: Bearer <tenant>-of-bearer."""
+
+    challenge = "Bearer"
+
+    async def authenticate(self, credentials: Credentials) -> Principal:
+        tenant, _, _ = (credentials.bearer or "").partition("-")
+        return Principal(id=f"user:{tenant}", tenant_id=tenant)
+
+
+async def submitted_over_http(jobs: Gantline, tenant: str, job_type: str) -> UUID:
+    """With the trace that is everybody's, and secrets wherever one can be."""
+    transport = httpx2.ASGITransport(app=jobs.api(authenticator=ByTenant()))
+    body = {
+        "jobType": job_type,
+        "payload": "of-payload",
+        "subjectId": "of-subject",
+        "idempotencyKey": "of-key",
+    }
+    headers = {"authorization": f"Bearer {tenant}-of-bearer", "traceparent": PARENT}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://api") as client:
+        accepted = await client.post("/api/jobs", json=body, headers=headers)
+    assert accepted.status_code == 202, accepted.text
+    return UUID(accepted.json()["jobId"])
+
+
+def keeping_secrets(**options: Any) -> Gantline:
+    jobs = Gantline("memory://", defaults=JobDefaults(**options))
+
+    @jobs.job("well")
+    async def well(text: str) -> str:
+        return "of-result"
+
+    @jobs.job("broken", retry=Backoff(attempts=1))
+    async def broken(text: str) -> None:
+        raise RuntimeError(f"password=hunter2 {text}")
+
+    return jobs
+
+
+async def run_over_http(jobs: Gantline, tenant: str, job_type: str) -> None:
+    job_id = await submitted_over_http(jobs, tenant, job_type)
+    await by_name(jobs, job_type).handle(job_id, tenant=tenant).wait(timeout=30)
+
+
+async def test_spans_tell_no_payload_and_no_secret(recorder: Recorder) -> None:
+    jobs = keeping_secrets()
+    async with working(jobs):
+        for job_type in ("well", "broken"):
+            await run_over_http(jobs, "acme", job_type)
+        handle = await by_name(jobs, "broken").submit("of-payload", subject="of-subject")
+        await handle.wait(timeout=30)
+    assert len(recorder.spans) == 4
+    for span in recorder.spans:
+        assert span.attributes.keys() <= TOLD
+        description = span.status.description if span.status else ""
+        text = f"{span.name} {span.attributes} {description}"
+        assert not [secret for secret in SECRETS if secret in text], text
+
+
+async def test_a_trace_that_somebody_else_sends_is_linked_and_not_joined(
+    recorder: Recorder,
+) -> None:
+    jobs = keeping_secrets()
+    async with working(jobs):
+        for tenant in ("acme", "evil"):
+            await run_over_http(jobs, tenant, "well")
+    runs = [span for span in recorder.spans if span.name == "process well"]
+    assert {span.attributes[Attribute.TENANT] for span in runs} == {"acme", "evil"}
+    traces = {span.context.trace_id for span in runs}
+    assert len(traces) == 2
+    assert int(PARENT.split("-")[1], 16) not in traces
+
+
+async def test_a_child_in_the_trace_that_somebody_sent_names_its_tenant(recorder: Recorder) -> None:
+    """As the page says: whoever submits chooses that trace."""
+    jobs = keeping_secrets(trace_runs="child")
+    async with working(jobs):
+        await run_over_http(jobs, "evil", "well")
+    run = recorder.one("process well")
+    assert f"{run.context.trace_id:032x}" == PARENT.split("-")[1]
+    assert run.attributes[Attribute.TENANT] == "evil"

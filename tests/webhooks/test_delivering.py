@@ -53,6 +53,21 @@ async def test_an_outcome_is_delivered_and_verifies(shop: Shop) -> None:
     assert received.headers["x-gantline-delivery-id"] == verified.webhook_id
 
 
+@pytest.mark.parametrize("form", list(BodyFormat))
+async def test_a_receiver_is_not_told_the_trace_of_a_job(shop: Shop, form: BodyFormat) -> None:
+    """It is of the caller's own systems, which the receiver of a webhook need not know."""
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    await shop.endpoint(format=form)
+    carrier = {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "tracestate": "vendor=secret"}
+    await shop.ship(trace_context=carrier)
+    await shop.work()
+    (received,) = shop.receiver.received
+    assert not {"traceparent", "tracestate"} & received.headers.keys()
+    told = f"{received.headers} {received.body!r}"
+    assert trace not in told
+    assert "vendor=secret" not in told
+
+
 async def test_seed_002_comes_out_exactly(shop: Shop) -> None:
     issued = await shop.endpoint(format=BodyFormat.BPC, header_prefix="X-BPC")
     job_id = await shop.ship()

@@ -121,10 +121,10 @@ function draw() {
     if (state === "failed") {
       const job = jobs.find((one) => one.errorCode);
       if (job) {
-        says.textContent = `${job.errorCode}: ${job.errorMessage}`;
         const again = element("button", "run it again");
         again.addEventListener("click", () => fetch(`/api/jobs/${job.jobId}/redrive`, { method: "POST" }));
-        says.append(again);
+        // By itself, so that what turns the direction of a text does not turn what follows it.
+        says.replaceChildren(element("bdi", `${job.errorCode}: ${job.errorMessage}`), again);
       }
     }
     row.append(element("span", mark, "dot"), element("h3", name), element("code", type), says);

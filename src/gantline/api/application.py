@@ -105,7 +105,7 @@ class Api:
         self.settings = settings or ApiSettings()
         authenticator = authenticator or AllowAnonymous()
         responses = responses or Responses()
-        code = UserCode(
+        self._code = code = UserCode(
             slow_seconds=self.settings.slow_code_seconds,
             timeout_seconds=self.settings.code_timeout_seconds,
         )
@@ -147,6 +147,11 @@ class Api:
     def is_overloaded(self) -> bool:
         """Whether requests of anybody are refused, or were a moment ago; for readiness."""
         return self.dispatcher.is_overloaded
+
+    @property
+    def has_stuck_code(self) -> bool:
+        """Whether code of the user's own has not returned in time; for readiness."""
+        return self._code.is_stuck
 
     @cached_property
     def openapi(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from gantline.contract.errors import (
     InvalidCredentials,
     JobNotFound,
     NotAuthenticated,
+    NotThere,
     SubmitRefused,
     WebhookNotFound,
 )
@@ -183,7 +184,7 @@ class Dispatcher:
             if operation.right is None:
                 return await operation.run(call)
             return await self._run_in_turn(operation, call)
-        except (JobNotFound, WebhookNotFound):
+        except (JobNotFound, NotThere, WebhookNotFound):
             await self._audit_missing(operation, call)
             raise
 

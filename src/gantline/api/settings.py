@@ -32,9 +32,9 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     long_turns: Count = 4
     """The same for requests about many things: batches, lists, statistics, new event streams."""
     slow_code_seconds: float = 0.05
-    """How long a payload's checks, a template or an authorizer may hold up all other requests. Where
-    it does twice within a few calls, or for twice as long, it is logged, and that code is called in
-    a thread from then on."""
+    """How long a payload's checks, a template or an authorizer may hold up all other requests.
+    Where it does twice within a few calls, or for twice as long, it is logged, and that code is
+    called in a thread from then on. With 0 it is from the start."""
     code_timeout_seconds: float = 5.0
     """How long it may take in a thread, and an authorizer that is async; then the request is
     answered 503."""

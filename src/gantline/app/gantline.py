@@ -453,7 +453,7 @@ class Gantline(Finding, Declarations):
             stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
             pages=self.watching.pages(
                 with_metrics=settings is not None and settings.show_metrics,
-                is_overloaded=lambda: api.is_overloaded,
+                api=lambda: api,
             ),
         )
         return api

@@ -12,6 +12,7 @@ from gantline.wakeups.remote import RemoteWakeup
 from gantline.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from gantline.api.application import Api
     from gantline.app.gantline import Gantline
     from gantline.bridge.bridge import Bridge
     from gantline.telemetry.health_server import Routes
@@ -96,11 +97,9 @@ class Watching:
         queues = {*served, *self._app.default_queues()}
         return KnownLabels(frozenset(self._app.registry.job_types), queues)
 
-    def pages(
-        self, *, with_metrics: bool, is_overloaded: Callable[[], bool]
-    ) -> "dict[str, Routes]":
+    def pages(self, *, with_metrics: bool, api: "Callable[[], Api]") -> "dict[str, Routes]":
         """What an API serves beside itself, by path."""
-        served = self.health_app(with_metrics=with_metrics, is_overloaded=is_overloaded)
+        served = self.health_app(with_metrics=with_metrics, api=api)
         return dict.fromkeys(served.pages, served)
 
     def health_app(

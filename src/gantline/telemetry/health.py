@@ -46,6 +46,18 @@ class RunningBridge(Protocol):
         ...
 
 
+class ServedApi(Protocol):
+    """An API in this process."""
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether requests of anybody are refused."""
+        ...
+
+    @property
+    def has_stuck_code(self) -> bool: ...
+
+
 class WatchedApp(Protocol):
     """What health needs of an application."""
 
@@ -143,8 +155,14 @@ def check_broker(broker: RemoteWakeup | None) -> Check:
     return Check(ok=False, message="The broker is not connected.")
 
 
-def check_load(*, is_overloaded: bool) -> Check:
-    return Check(ok=False, message="Too many requests are under way.") if is_overloaded else WELL
+def check_api(api: ServedApi) -> dict[str, Check]:
+    """Code that is stuck is shown and fails nothing: one tenant holds it up, for itself alone."""
+    overloaded = Check(ok=False, message="Too many requests are under way.")
+    stuck = Check(ok=True, message="Code of the application has not returned; the log names it.")
+    return {
+        "load": overloaded if api.is_overloaded else WELL,
+        "code": stuck if api.has_stuck_code else WELL,
+    }
 
 
 def check_bridge(bridge: RunningBridge | None) -> dict[str, Check]:
@@ -164,16 +182,16 @@ class HealthPages:
         watch: LoopWatch | None = None,
         expects_worker: bool = False,
         requires_broker: bool = False,
-        is_overloaded: Callable[[], bool] | None = None,
+        api: Callable[[], ServedApi] | None = None,
     ) -> None:
-        """`is_overloaded` says whether the API of this process refuses requests of anybody."""
+        """`api` gives that of this process."""
         if requires_broker:
             require_broker(watched.broker)
         self._watched = watched
         self._watch = watch
         self._expects_worker = expects_worker
         self._requires_broker = requires_broker
-        self._is_overloaded = is_overloaded
+        self._api = api
         self._store = StoreCheck(watched)
 
     async def alive(self) -> Response:
@@ -185,8 +203,8 @@ class HealthPages:
         checks |= await self._store.read()
         checks |= check_workers(self._watched.workers, expected=self._expects_worker)
         checks |= check_bridge(self._watched.bridge)
-        if self._is_overloaded is not None:
-            checks["load"] = check_load(is_overloaded=self._is_overloaded())
+        if self._api is not None:
+            checks |= check_api(self._api())
         if self._requires_broker:
             checks["broker"] = check_broker(self._watched.broker)
         return build_response(checks)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sys
-import sysconfig
 import threading
 import traceback
 from collections import defaultdict
@@ -12,16 +11,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from inspect import unwrap
 from itertools import takewhile
-from types import FrameType
 from typing import Final
 
-from gantline.runtime import monotonic, start_thread
+from gantline.runtime import is_of_the_user, module_of, monotonic, start_thread
 from gantline.worker.handler import HandlerRegistry
 
 _log = logging.getLogger("gantline.worker")
 
 _LOOK_EVERY_SECONDS: Final = 0.5
-_INSTALLED: Final = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 # What runs a loop; the frames under it are those of the program that has started it.
 _LOOPS: Final = (
@@ -114,10 +111,10 @@ class LoopWatch:
     def _report(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)
         stack = [] if frame is None else [one for one, _ in traceback.walk_stack(frame)]
-        frames = list(takewhile(lambda one: _module_of(one) not in _LOOPS, stack))
+        frames = list(takewhile(lambda one: module_of(one) not in _LOOPS, stack))
         handlers = {_code_of(one.function): one.job_type for one in self._registry.handlers}
         own = next((one for one in frames if one.f_code in handlers), None)
-        where = next(filter(_is_of_the_user, frames), None) or own
+        where = next(filter(is_of_the_user, frames), None) or own
         if where is None:  # it just waits: the process stood still, or the machine is busy
             return
         self._blocked_by = "" if own is None else handlers[own.f_code]
@@ -134,13 +131,3 @@ class LoopWatch:
 
 def _code_of(function: Callable[..., object]) -> object:
     return getattr(unwrap(function), "__code__", None)
-
-
-def _module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__"))
-
-
-def _is_of_the_user(frame: FrameType) -> bool:
-    """Whether it is neither of a library nor of ours. The deepest frames come first."""
-    is_ours = _module_of(frame).partition(".")[0] == "gantline"
-    return not is_ours and not frame.f_code.co_filename.startswith((*_INSTALLED, "<"))
