@@ -23,6 +23,8 @@ async def receive(
     """Keep a document and have it read; the same bytes again are the same document and job."""
     if len(content) > LARGEST_DOCUMENT:
         raise PayloadTooLarge(f"A document has {LARGEST_DOCUMENT} bytes at most.")
+    if not name.isprintable():  # not every database can keep it
+        raise InvalidInput("The name of a document is printable text.")
     if not content:
         raise InvalidInput("The document is empty.")
     async with jobs.transaction() as connection:

@@ -81,8 +81,8 @@ class Desk:
             Route("/documents", self.send_document, methods=["POST"]),
             Route("/samples/{name}", self.send_sample, methods=["POST"]),
             Route("/passports", self.passports),
-            Route("/passports/{version_id}", self.passport),
-            Route("/passports/{version_id}/{name}", self.artefact),
+            Route("/passports/{version_id:uuid}", self.passport),
+            Route("/passports/{version_id:uuid}/{name}", self.artefact),
             Route("/scan", self.scan, methods=["POST"]),
             Route("/verify", self.verify),
             Route("/received", self.received),
@@ -118,17 +118,14 @@ class Desk:
     async def send_document(self, request: Request) -> Response:
         """One document as the body; its name, which decides nothing, is `?name=`."""
         who, content = _who(request), await _body(request, most=LARGEST_DOCUMENT)
-        try:
-            handle = await receive(
-                self._jobs,
-                request.query_params.get("name", "document")[:200],
-                content,
-                tenant=who.tenant_id,
-                owner=who.id,
-                correlation_id=_correlation(request),
-            )
-        except InvalidInput as error:
-            raise HTTPException(400, str(error)) from error
+        handle = await receive(
+            self._jobs,
+            request.query_params.get("name", "document")[:200],
+            content,
+            tenant=who.tenant_id,
+            owner=who.id,
+            correlation_id=_correlation(request),
+        )
         return Accepted.of(handle)
 
     async def send_sample(self, request: Request) -> Response:
@@ -158,7 +155,7 @@ class Desk:
 
     async def passport(self, request: Request) -> Response:
         """A passport as far as it is: compiled, then signed, then with its artefacts."""
-        tenant, version_id = _who(request).tenant_id, request.path_params["version_id"]
+        tenant, version_id = _who(request).tenant_id, str(request.path_params["version_id"])
         async with self._database.opened() as books:
             version = await _found(books.version(tenant, version_id))
             names = await books.artefacts_of(tenant, version_id)
@@ -177,7 +174,7 @@ class Desk:
         if name not in _MEDIA:
             raise HTTPException(404)
         async with self._database.opened() as books:
-            body = await _found(books.artefact(tenant, version_id, name))
+            body = await _found(books.artefact(tenant, str(version_id), name))
         # Under its id and name it never changes.
         headers = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(body, media_type=_MEDIA[name], headers=headers)
@@ -191,7 +188,7 @@ class Desk:
         try:
             width, height = (int(request.query_params[name]) for name in ("width", "height"))
             picture = memoryview(pixels).cast("B", (height, width))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise HTTPException(400, "The body must have width x height bytes.") from None
         found = await run_in_threadpool(zxingcpp.read_barcodes, picture)
         return _json({"text": found[0].text if found else None})
@@ -245,8 +242,13 @@ def make_web(jobs: Gantline, receiver: Receiver, worker: WorkerProcess) -> Starl
             Mount("/", api),
         ],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+        exception_handlers={InvalidInput: _refuse},
         lifespan=lifespan,
     )
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    return Response(str(error), status_code=400, media_type="text/plain")
 
 
 def _who(request: Request) -> Principal:

@@ -7,7 +7,6 @@ the application submits. Only a flag, which is for one command, comes before it.
 
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
@@ -21,6 +20,7 @@ from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import JobRules
 from gantline.contract.text import LABEL_LIMIT, name_problem
+from gantline.stores.url_secrets import without_secrets
 from gantline.telemetry.tracing import TraceRuns
 from gantline.worker.executor import RunHook
 from gantline.worker.handler import DEFAULT_TIMEOUT
@@ -137,11 +137,6 @@ class Value(NamedTuple):
         return without_secrets(self.text)
 
 
-def without_secrets(url: str) -> str:
-    """Leave out who logs in, and with which password."""
-    return re.sub(r"(\bpassword=)[^&]*", r"\1…", re.sub(r"//[^/@]*@", "//…@", url))
-
-
 class Settings:
     """All settings, resolved: flag before environment before file before default.
 
@@ -192,7 +187,7 @@ class Settings:
             number = math.nan
         if not least <= number <= most:
             raise InvalidInput(
-                f"The setting {name} is {value.text!r} (from {value.source}).",
+                f"The setting {name} is {value.shown!r} (from {value.source}).",
                 next_step=f"It must be a number from {least:g} to {most:g}.",
             )
         return number
@@ -201,7 +196,7 @@ class Settings:
         value = self.value(name)
         if value.text not in among:
             raise InvalidInput(
-                f"The setting {name} is {value.text[:64]!r} (from {value.source}).",
+                f"The setting {name} is {value.shown[:64]!r} (from {value.source}).",
                 next_step=f"It must be {' or '.join(among)}.",
             )
         return value.text

@@ -26,7 +26,7 @@ from gantline.cli.command import FAILED, command, confirm
 from gantline.cli.options import instant_or_span
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
-from gantline.cli.talk import counted, say
+from gantline.cli.talk import counted, say, write_json
 from gantline.contract.clock import Clock
 from gantline.contract.errors import InvalidInput
 
@@ -199,7 +199,7 @@ async def export(cli: Cli, /, everywhere: bool) -> None:
                     faulty += 1
                     _warn(event)
                     continue
-                click.echo(encode_line(event), nl=False)
+                write_json(encode_line(event).decode(), nl=False)
                 count += 1
                 report(count)
     say(f"{counted(count, 'event')}.")
@@ -219,7 +219,7 @@ async def checkpoint(cli: Cli, /, everywhere: bool) -> None:
                 made = Checkpoint(
                     tenant_id=tenant_id, version=event.version, hash=event.hash, time=event.time
                 )
-                click.echo(encode_line(made), nl=False)
+                write_json(encode_line(made).decode(), nl=False)
 
 
 @audit.command()

@@ -129,7 +129,7 @@ async def confirm(what: str) -> None:
 async def _says_yes(question: str) -> bool:
     """Wait for the answer in the loop: a Ctrl-C that comes just before `input` blocks is lost."""
     loop, line = asyncio.get_running_loop(), asyncio.Event()
-    click.echo(f"{question} [y/N]: ", err=True, nl=False)
+    say(f"{question} [y/N]: ", nl=False)
     loop.add_reader(sys.stdin.fileno(), line.set)
     try:
         await line.wait()

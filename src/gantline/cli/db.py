@@ -9,7 +9,7 @@ import click
 from gantline.cli.command import NOT_FOUND, command
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
-from gantline.cli.talk import say
+from gantline.cli.talk import say, write
 from gantline.stores.migrations import AppliedMigration, Migration, plan
 
 _COLUMNS: Final = Columns(("number", "name", "applied", "checksum"), expendable=("checksum",))
@@ -84,4 +84,4 @@ async def sql(cli: Cli, number: int | None, everything: bool) -> None:
     if not steps:
         say(f"{_up_to_date(known)} --all prints what was applied.")
         return
-    click.echo(migrator.script(steps), nl=False)
+    write(migrator.script(steps), nl=False)

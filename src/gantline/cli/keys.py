@@ -21,7 +21,7 @@ from gantline.cli.options import span
 from gantline.cli.session import Cli, CliAudit
 from gantline.cli.store_choice import store_label
 from gantline.cli.table import Columns
-from gantline.cli.talk import say
+from gantline.cli.talk import say, write
 from gantline.contract.errors import InvalidInput
 
 _COLUMNS: Final = Columns(
@@ -203,7 +203,7 @@ def _say_what_goes_on(key_id: str, active: int, *, was_asked: bool) -> None:
 @key.command()
 def pepper() -> None:
     """Print a new secret for GANTLINE_KEY_PEPPER, which creating and checking keys needs."""
-    click.echo(new_pepper())
+    write(new_pepper())
 
 
 @asynccontextmanager

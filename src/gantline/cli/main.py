@@ -1,7 +1,11 @@
 """gantline: the command itself, with the options that every command has."""
 
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -25,6 +29,7 @@ from gantline.cli.schedules import schedule
 from gantline.cli.serve import api
 from gantline.cli.session import Cli
 from gantline.cli.store import store as store_group
+from gantline.cli.talk import say, say_crash
 from gantline.cli.webhooks import webhook
 from gantline.cli.work import dev, worker
 from gantline.contract.version import __version__
@@ -37,6 +42,26 @@ class EverywhereGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _shared_first(args))
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _saying_errors():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _saying_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _saying_errors() -> Iterator[None]:
+    """Say what click has against the arguments as all else is said: it repeats them."""
+    try:
+        yield
+    except click.ClickException as error:
+        text = io.StringIO()
+        error.show(text)
+        say(text.getvalue(), nl=False)
+        sys.exit(error.exit_code)
 
 
 def _shared_first(args: list[str]) -> list[str]:
@@ -72,6 +97,7 @@ def _shared_first(args: list[str]) -> list[str]:
 @click.pass_context
 def main(context: click.Context, /, output: str, **flags: str | None) -> None:
     """Run and manage durable background jobs."""
+    sys.excepthook = say_crash
     context.obj = exiting(lambda: Cli(Settings(flags, Path.cwd()), Output(output)))
 
 

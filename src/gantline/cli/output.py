@@ -1,7 +1,7 @@
 """What the command line prints: data to stdout as table or JSON."""
 
+import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -9,18 +9,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import click
 import msgspec
 
 from gantline.api.documents import HistoryEntry, ListedJob
 from gantline.cli.table import Columns, table_of
-from gantline.cli.talk import say
+from gantline.cli.talk import say, write, write_json
 from gantline.contract.clock import as_utc
+from gantline.telemetry.printable import printable_line
 
 Row = Mapping[str, Any]
 
-# A job must not be able to write to the terminal of whoever looks at it.
-_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _PIPE_WIDTH: Final = 1_000_000
 
 
@@ -37,10 +35,10 @@ class Output:
         """
         match self._format:
             case "json":
-                click.echo(_json([_data(row) for row in rows]))
+                write_json(_json([_data(row) for row in rows], indent=2))
             case "jsonl":
                 for row in rows:
-                    click.echo(msgspec.json.encode(_data(row)).decode())
+                    write_json(_json(_data(row)))
             case _ if rows:
                 _print_table(rows, columns)
             case _:
@@ -50,9 +48,9 @@ class Output:
         """Print one of many as it comes: what would be a row of the table, or a line of JSON."""
         if self._format == "table":
             cells = [_cell(name, row) for name in columns.names]
-            click.echo("  ".join(filter(None, cells)))
+            write("  ".join(filter(None, cells)))
         else:
-            click.echo(msgspec.json.encode(_data(row)).decode())
+            write_json(_json(_data(row)))
 
     def one(self, row: Row) -> None:
         """Print one thing: as lines of name and value, or as JSON."""
@@ -64,17 +62,14 @@ class Output:
             }
             width = max(map(len, shown), default=0)
             for name, value in shown.items():
-                click.echo(f"{name:<{width}}  {_UNPRINTABLE.sub(' ', _text(value))}")
+                write(f"{name:<{width}}  {printable_line(_text(value))}")
         else:
-            data = _data(row)
-            click.echo(
-                _json(data) if self._format == "json" else msgspec.json.encode(data).decode()
-            )
+            write_json(_json(_data(row), indent=2 if self._format == "json" else None))
 
     def text_or_one(self, text: str, row: Row) -> None:
         """Print a text for people, or as JSON the data that it is made of."""
         if self._format == "table":
-            click.echo(text)
+            write(text)
         else:
             self.one(row)
 
@@ -85,11 +80,10 @@ class Output:
             return
         self.one(row)
         if rows:
-            click.echo(f"\n{name}")
+            write(f"\n{name}")
             _print_table(rows, columns)
             for detail in filter(None, (one.get("errorDetail") for one in rows[-1:])):
-                lines = [_UNPRINTABLE.sub(" ", line) for line in detail.splitlines()]
-                click.echo("\n" + "\n".join(lines))
+                write(f"\n{detail.rstrip()}")
 
 
 _FOR_TABLES_ONLY: Final = frozenset(
@@ -102,8 +96,12 @@ def _data(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _FOR_TABLES_ONLY}
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+def _json(value: Any, *, indent: int | None = None) -> str:
+    try:
+        line = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate: an argument or a variable that is no UTF-8
+        return json.dumps(msgspec.to_builtins(value, str_keys=True), indent=indent)
+    return (line if indent is None else msgspec.json.format(line, indent=indent)).decode()
 
 
 def _print_table(rows: Sequence[Row], columns: Columns) -> None:
@@ -113,17 +111,16 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     cells = [{name: _cell(name, row) for name in columns.names} for row in rows]
     table = table_of(cells, columns, width)
     header, *lines = table.lines
-    if is_terminal and not os.environ.get("NO_COLOR"):
-        header = click.style(header, bold=True)
-    for line in (header, *lines):
-        click.echo(line)
+    write(header, bold=is_terminal and not os.environ.get("NO_COLOR"))
+    for line in lines:
+        write(line)
     if table.left_out:
         note = f"Too narrow for {', '.join(table.left_out)}; -o json shows everything."
         say(textwrap.fill(note, width))
 
 
 def _cell(column: str, row: Row) -> str:
-    text = _UNPRINTABLE.sub(" ", _text(row.get(column)))
+    text = printable_line(_text(row.get(column)))
     # To the second, which is what people can use; JSON has it all.
     is_instant = column.endswith("At") or column in ("at", "nextRun")
     return text[:19].replace("T", " ") if is_instant else text
@@ -140,7 +137,7 @@ def _text(value: Any) -> str:
         case list() if all(isinstance(one, str) for one in value):
             return ", ".join(value)
         case _:
-            return msgspec.json.encode(value).decode()
+            return _json(value)
 
 
 def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:

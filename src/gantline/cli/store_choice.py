@@ -4,12 +4,13 @@ import os
 from typing import Final, NamedTuple
 
 from gantline.app import Gantline
-from gantline.app.settings import CODE, DEFAULT, FLAG, Settings, Value, without_secrets
+from gantline.app.settings import CODE, DEFAULT, FLAG, Settings, Value
 from gantline.contract.clock import Clock
 from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.stores.migrations import migrator_of, plan
+from gantline.stores.url_secrets import without_secrets
 
 _NEXT: Final = "Make it with `gantline db migrate`, or name another by --store or --app."
 

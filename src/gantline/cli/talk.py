@@ -1,11 +1,16 @@
-"""What is said to people: on stderr, so that it is never mixed into data."""
+"""The one place that writes: data to stdout, what is said to people to stderr.
+
+Texts come from tenants too. Nothing here lets one steer the terminal of whoever reads it.
+"""
 
 import asyncio
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from types import TracebackType
 from typing import Final
 
 import click
@@ -14,6 +19,7 @@ from gantline.app.settings import Settings
 from gantline.moving.closing import CopyProgress
 from gantline.runtime import monotonic
 from gantline.telemetry.logs import TEXT, configure_logs
+from gantline.telemetry.printable import printable, printable_json
 
 NOTICE_AFTER_SECONDS = 2.0
 _TERMINAL_SECONDS: Final = 0.2
@@ -22,9 +28,31 @@ _LOG_SECONDS: Final = 5.0
 Say = Callable[[str], None]
 
 
-def say(text: str) -> None:
+def say(text: str, *, nl: bool = True) -> None:
     """Talk to the person; never mixed into data."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True, nl=nl)
+
+
+def say_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Say what ends the process unexpectedly, as Python itself would."""
+    say("".join(traceback.format_exception(kind, error, trace)), nl=False)
+
+
+def write(text: str, *, bold: bool = False, nl: bool = True) -> None:
+    """Print a text as data."""
+    shown = printable(text)
+    click.echo(click.style(shown, bold=True) if bold else shown, nl=nl)
+
+
+def write_json(text: str, *, nl: bool = True) -> None:
+    """Print JSON as data."""
+    click.echo(printable_json(text), nl=nl)
+
+
+def _say_over(text: str) -> None:
+    """Talk in the line of a terminal that was written last."""
+    click.echo("\r\x1b[K", err=True, nl=False)
+    say(text, nl=False)
 
 
 def counted(number: int, what: str) -> str:
@@ -82,14 +110,14 @@ class ProgressLine:
         if self._last is not None and self._last != self._written:
             self._write(self._last)
         if self._is_terminal and self._last is not None:
-            click.echo(err=True)
+            say("")
         self._last = None
 
     def _write(self, progress: CopyProgress) -> None:
         text = self._text(progress)
         self._written = progress
         if self._is_terminal:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            _say_over(text)
         else:
             say(text)
 
@@ -112,7 +140,7 @@ class LastLine:
 
     def write(self, text: str) -> None:
         if self._is_terminal:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            _say_over(text)
             self._is_begun = True
         else:
             say(text)
@@ -120,5 +148,5 @@ class LastLine:
     def end(self) -> None:
         """Leave the line."""
         if self._is_begun:
-            click.echo(err=True)
+            say("")
         self._is_begun = False

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, get_args
 
 from gantline.contract.errors import InvalidInput
+from gantline.telemetry.printable import printable, printable_json
 from gantline.worker.context import current_job
 from gantline.worker.run_log import LABELS, plain_extras
 
@@ -21,15 +21,12 @@ TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 _log = logging.getLogger("gantline")
 
-# All but tab and newline, which a stack trace has. They would act on the terminal that shows them.
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-
 
 class TextFormatter(logging.Formatter):
-    """For people: control characters are shown, not obeyed."""
+    """For people: what would steer a terminal is shown, not obeyed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _CONTROL.sub(_escape, super().format(record))
+        return printable(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
@@ -49,7 +46,7 @@ class JsonFormatter(logging.Formatter):
         own = {name: _to_json_number(value) for name, value in extras.items() if name not in LABELS}
         if own:
             event["extra"] = own
-        return _CONTROL.sub(_escape_in_json, json.dumps(event))
+        return printable_json(json.dumps(event))
 
     def _error(self, record: logging.LogRecord) -> str:
         parts = [record.exc_text or ""]
@@ -71,10 +68,10 @@ def configure_logs(log_format: str, level: str, *, text: str = TEXT) -> None:
     is_json = log_format == "json"
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter(text))
     logging.basicConfig(level=level, handlers=[handler])
+    threading.excepthook = _log_thread_crash
     if is_json:
         logging.captureWarnings(True)
         sys.excepthook = _log_crash
-        threading.excepthook = _log_thread_crash
 
 
 def _log_crash(
@@ -118,11 +115,3 @@ def _to_camel(name: str) -> str:
 
 def _to_json_number(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
-
-
-def _escape_in_json(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
