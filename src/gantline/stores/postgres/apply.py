@@ -269,7 +269,7 @@ class _Change:
         """Insert all of them or, by a savepoint, none, and forget from what they follow."""
         try:
             async with self._sql.connection.transaction():
-                await self._write_log()  # what follows from an end is told after it
+                await self._write_log()  # what follows from an end is logged after it
                 results = await insert(
                     self._sql, jobs, split_by_key(jobs), lanes=self._lanes, now=self._now
                 )

@@ -178,7 +178,7 @@ class _Change:
                 return result
         self._rows.add(transition, head)
         if transition.follow_ups:
-            self._write_log()  # what follows from an end is told after it
+            self._write_log()  # what follows from an end is logged after it
             insertion.write(self._tally)
         records.write_all(self._connection, transition.records, self._now)
         return None

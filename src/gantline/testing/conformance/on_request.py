@@ -206,10 +206,10 @@ async def they_come_in_the_order_in_which_they_happened(bench: Bench) -> None:
 
 
 @rule
-async def what_follows_from_an_end_is_told_after_it(bench: Bench) -> None:
+async def what_follows_from_an_end_is_logged_after_it(bench: Bench) -> None:
     await bench.store.insert([logged()])
     (run,) = await start(bench)
     follow_ups = (logged(1, job_type="next"), logged(2, job_type="next"))
     await bench.finish(run, Success(follow_ups=follow_ups))
-    told = [(event.job_type, event.entry.event) for event in await read(bench)]
-    assert told[2:] == [(JOB_TYPE, Event.COMPLETED), *[("next", Event.SUBMITTED)] * 2]
+    seen = [(event.job_type, event.entry.event) for event in await read(bench)]
+    assert seen[2:] == [(JOB_TYPE, Event.COMPLETED), *[("next", Event.SUBMITTED)] * 2]
