@@ -8,6 +8,10 @@ from contextlib import suppress
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from gantline.api import ApiSettings
 from gantline.api.server import ApiServer, ImpatientProtocol, Peers
@@ -253,3 +257,56 @@ def test_a_body_that_is_given_up_ends_its_connection() -> None:
             answer += part
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"connection: close" in answer
+
+
+# -- what a proxy says ----------------------------------------------------------------------------
+
+
+async def _tell_the_caller(request: Request) -> PlainTextResponse:
+    address = request.client.host if request.client else ""
+    return PlainTextResponse(f"{address} {request.url.scheme} {request.url.hostname}")
+
+
+SAID = [
+    ("X-Forwarded-For", "198.51.100.7"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "evil.example"),
+    ("Forwarded", "for=198.51.100.7;proto=https;host=evil.example"),
+    ("X-Real-IP", "198.51.100.7"),
+]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told"),
+    [
+        ((), "127.0.0.1 http 127.0.0.1"),
+        (("10.0.0.0/8",), "127.0.0.1 http 127.0.0.1"),
+        (("127.0.0.1",), "198.51.100.7 https 127.0.0.1"),
+        (("127.0.0.0/8", "198.51.100.0/24"), "203.0.113.9 https 127.0.0.1"),
+    ],
+)
+def test_the_caller_is_named_only_by_a_proxy_that_was_named(
+    proxies: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else anybody has an address of his own choice in the audit trail, and as many as he likes."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    before = [("X-Forwarded-For", "203.0.113.9")]  # what the caller himself sent to the proxy
+    with served(Starlette(routes=[Route("/", _tell_the_caller)]), proxies=proxies) as url:
+        assert httpx2.get(url, headers=[*before, *SAID]).text == told
+
+
+def test_a_trailer_is_no_header() -> None:
+    """A proxy checks and sets headers; what comes after the body may pass it as it is."""
+    with (
+        served(
+            Starlette(routes=[Route("/", _tell_the_caller, methods=["POST"])]),
+            proxies=("127.0.0.1",),
+        ) as url,
+        connected(url) as connection,
+    ):
+        connection.sendall(
+            b"POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\n"
+            b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+            b"1\r\n{\r\n0\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n"
+        )
+        assert _read_to_the_end(connection).endswith(b"203.0.113.9 http a")

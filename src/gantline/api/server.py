@@ -82,6 +82,7 @@ class ImpatientProtocol(HttpToolsProtocol):
     _ending: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _is_head = True
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -105,8 +106,17 @@ class ImpatientProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
         return cycle is not None and not cycle.response_complete
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # uvicorn takes a trailer for a header; a proxy may have checked only those.
+        if self._is_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
+        self._head_bytes, self._is_head = 0, False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -180,10 +190,12 @@ class ApiServer:
         port: int,
         has_lifespan: bool = False,
         names: Collection[str] = (),
+        proxies: Collection[str] = (),
     ) -> None:
         """Take the address; raise GantlineError where that cannot be done.
 
-        `names` are those by which it may be called: see `names_for`.
+        `names` are those by which it may be called: see `names_for`. `proxies` are the addresses
+        and networks of those whose X-Forwarded-For and X-Forwarded-Proto are believed.
         """
         self._app = app
         self._names = frozenset(names)
@@ -198,9 +210,9 @@ class ApiServer:
             log_level="warning",
             access_log=False,
             server_header=False,
-            # A proxy in front may name the client only if the operator allows it, by
-            # FORWARDED_ALLOW_IPS; by default that is this host.
-            proxy_headers=True,
+            # uvicorn itself believes every caller of this host.
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             limit_concurrency=_MOST_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
