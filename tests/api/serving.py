@@ -10,9 +10,9 @@ from gantline.api.server import ApiServer
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, **options: Any) -> Iterator[str]:
     """Serve an application on a free port; gives its URL."""
-    server = ApiServer(app, host="127.0.0.1", port=0, has_lifespan=True)
+    server = ApiServer(app, host="127.0.0.1", port=0, has_lifespan=True, **options)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="served-api")
     thread.start()
     try:

@@ -1,5 +1,6 @@
 """Schedules over HTTP: made, shown, changed, run; nobody sees or touches what is not his."""
 
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -116,6 +117,15 @@ async def test_a_schedule_is_replaced_under_its_etag(ask: Asker) -> None:
     assert (await ask("admin", "DELETE", path)).status_code == 204
     assert (await ask("admin", "GET", path)).status_code == 404
     assert (await ask("admin", "PUT", path, changed)).status_code == 404
+
+
+async def test_an_etag_does_not_count_what_others_write(ask: Asker, jobs: Gantline) -> None:
+    """Versions of records are numbers of the whole store."""
+    made = await ask("operator", "POST", "/api/schedules", NIGHTLY)
+    stored = await jobs.schedules.get("acme", "nightly")
+    tag = made.headers["etag"]
+    assert re.fullmatch(r'"schedule-[0-9a-f]{24}"', tag)
+    assert int(tag[10:-1], 16) != stored.version
 
 
 async def test_a_pause_holds_until_it_is_resumed(

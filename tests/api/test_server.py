@@ -1,6 +1,7 @@
 """Over a real server: what only a connection can show."""
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,10 @@ from contextlib import suppress
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from gantline.api import ApiSettings
 from gantline.api.server import ApiServer, ImpatientProtocol, Peers
@@ -28,7 +33,7 @@ def url() -> Iterator[str]:
 def connected(url: str) -> socket.socket:
     host, _, port = url.removeprefix("http://").rpartition(":")
     connection = socket.create_connection((host, int(port)))
-    connection.settimeout(30)
+    connection.settimeout(10)
     return connection
 
 
@@ -105,6 +110,56 @@ def test_a_head_without_end_ends_the_connection(url: str, before: bytes) -> None
         connection.sendall(before)
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             connection.sendall(b"a" * 25_000_000)
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+MOST = 64 * 1024
+LARGE_HEADS = {
+    "one header": HEALTH + b"X-Large: " + MOST * b"a" + b"\r\n\r\n",
+    "many headers": HEALTH + (MOST // 6) * b"a: b\r\n" + 4000 * b"c:\r\n" + b"\r\n",
+    "headers without values": HEALTH + (MOST // 4) * b"a:\r\n" + b"\r\n",
+    "url": b"GET /healthz?a=" + MOST * b"a" + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    "with a body": b"POST /api/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+    + b"X-Large: "
+    + MOST * b"a"
+    + b"\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("parts", [1, 2, 50])
+@pytest.mark.parametrize("head", LARGE_HEADS.values(), ids=LARGE_HEADS)
+def test_a_head_over_the_limit_is_431_however_it_is_sent(url: str, head: bytes, parts: int) -> None:
+    with connected(url) as connection:
+        size = -(-len(head) // parts)
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for start in range(0, len(head), size):
+                connection.sendall(head[start : start + size])
+        answer = _read_to_the_end(connection)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert b"connection: close" in answer.lower()
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_head_just_under_the_limit_is_read(url: str) -> None:
+    head = HEALTH + b"X-Large: " + (MOST - 200) * b"a" + b"\r\n\r\n"
+    with connected(url) as connection:
+        for _ in range(3):
+            connection.sendall(head)
+            answer = b""
+            while not answer.endswith(b"}\n"):
+                answer += connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("head", LARGE_HEADS.values(), ids=LARGE_HEADS)
+def test_requests_before_a_head_over_the_limit_are_answered_and_none_after_it(
+    url: str, head: bytes
+) -> None:
+    with connected(url) as connection:
+        connection.sendall(3 * (HEALTH + b"\r\n") + head + 3 * (HEALTH + b"\r\n"))
+        answers = _read_to_the_end(connection)
+    statuses = re.findall(rb"HTTP/1\.1 (\d+)", answers)
+    assert statuses == [b"200", b"200", b"200", b"431"]
 
 
 def test_requests_are_answered_in_order_but_not_piled_up(url: str) -> None:
@@ -253,3 +308,56 @@ def test_a_body_that_is_given_up_ends_its_connection() -> None:
             answer += part
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"connection: close" in answer
+
+
+# -- what a proxy says ----------------------------------------------------------------------------
+
+
+async def _tell_the_caller(request: Request) -> PlainTextResponse:
+    address = request.client.host if request.client else ""
+    return PlainTextResponse(f"{address} {request.url.scheme} {request.url.hostname}")
+
+
+SAID = [
+    ("X-Forwarded-For", "198.51.100.7"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "evil.example"),
+    ("Forwarded", "for=198.51.100.7;proto=https;host=evil.example"),
+    ("X-Real-IP", "198.51.100.7"),
+]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told"),
+    [
+        ((), "127.0.0.1 http 127.0.0.1"),
+        (("10.0.0.0/8",), "127.0.0.1 http 127.0.0.1"),
+        (("127.0.0.1",), "198.51.100.7 https 127.0.0.1"),
+        (("127.0.0.0/8", "198.51.100.0/24"), "203.0.113.9 https 127.0.0.1"),
+    ],
+)
+def test_the_caller_is_named_only_by_a_proxy_that_was_named(
+    proxies: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else anybody has an address of his own choice in the audit trail, and as many as he likes."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    before = [("X-Forwarded-For", "203.0.113.9")]  # what the caller himself sent to the proxy
+    with served(Starlette(routes=[Route("/", _tell_the_caller)]), proxies=proxies) as url:
+        assert httpx2.get(url, headers=[*before, *SAID]).text == told
+
+
+def test_a_trailer_is_no_header() -> None:
+    """A proxy checks and sets headers; what comes after the body may pass it as it is."""
+    with (
+        served(
+            Starlette(routes=[Route("/", _tell_the_caller, methods=["POST"])]),
+            proxies=("127.0.0.1",),
+        ) as url,
+        connected(url) as connection,
+    ):
+        connection.sendall(
+            b"POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\n"
+            b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+            b"1\r\n{\r\n0\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n"
+        )
+        assert _read_to_the_end(connection).endswith(b"203.0.113.9 http a")

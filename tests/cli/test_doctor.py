@@ -208,6 +208,7 @@ def test_a_variable_that_looks_like_a_setting_is_told(
         ("queues", "docs:0"),
         ("health", "here"),
         ("rate_limit_per_key", "often"),
+        ("trusted_proxies", "everybody"),
     ],
 )
 def test_a_setting_that_a_worker_or_a_server_would_refuse_is_reported(

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from gantline.auth.peppers import new_pepper
 from tests.cli.conftest import Place, Program, assert_refused
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(60)]
@@ -153,3 +154,26 @@ def test_a_port_that_is_taken_is_told(shop: Place, tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert "--port" in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_only_a_proxy_that_is_named_says_who_calls(
+    shop: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token's cookie is for TLS only where the page came by TLS."""
+    monkeypatch.setenv("GANTLINE_KEY_PEPPER", f"1:{new_pepper()}")
+    for named, is_secure in (("", False), ("10.0.0.0/8", False), ("::1, 127.0.0.1", True)):
+        monkeypatch.setenv("GANTLINE_TRUSTED_PROXIES", named)
+        with shop.process("api", "shop:jobs", "--port", "0", "--allow-anonymous") as program:
+            url = url_of(program, "Serving ")
+            said = {"x-forwarded-proto": "https"}
+            response = httpx2.post(f"{url}/api/events/token", headers=said)
+            assert ("; Secure" in response.headers["set-cookie"]) is is_secure
+            stop(program)
+
+
+@pytest.mark.parametrize("named", ["*", "proxy.example", "10.0.0.1/8"])
+def test_a_proxy_is_named_by_its_address(
+    shop: Place, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("GANTLINE_TRUSTED_PROXIES", named)
+    assert_refused(shop.run("api", "shop:jobs", "--allow-anonymous"), 2, "trusted_proxies")

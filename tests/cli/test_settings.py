@@ -78,6 +78,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "health",
         "require_broker",
         "allowed_hosts",
+        "trusted_proxies",
         "rate_limit_per_key",
         "rate_limit_per_tenant",
         "schedules_per_tenant",

@@ -50,7 +50,7 @@ async def test_a_webhook_from_its_making_to_its_end(ask: Asker) -> None:
 
 
 async def test_errors_are_the_library_s_own(ask: Asker) -> None:
-    with pytest.raises(InvalidPayload, match="not public"):
+    with pytest.raises(InvalidPayload, match="public addresses"):
         await ask("create_webhook", WebhookToKeep(url="https://10.0.0.1/"))
     with pytest.raises(InvalidInput):
         await ask("webhook", "no-id")

@@ -22,6 +22,9 @@ from tests.servers.tls import Authority, tls_server
 
 PUBLIC = "93.184.215.14"
 LOOPBACK = read_networks("127.0.0.0/8")
+UNREACHABLE = NoResponse(
+    "NETWORK_ERROR", "The receiver cannot be reached, or webhooks may not go there."
+)
 
 
 class Names:
@@ -158,7 +161,7 @@ async def test_an_address_that_is_not_public_is_refused(address: str) -> None:
         await guard.check(url, tenant_id="default")
     answer = await sent_to(url, guard)
     assert isinstance(answer, NoResponse)
-    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+    assert answer == UNREACHABLE
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
@@ -170,7 +173,7 @@ async def test_a_name_that_leads_there_is_refused_also_beside_a_public_one(addre
         assert address not in str(refused.value), "an address of ours is nobody's business"
         answer = await sent_to("https://hooks.example.com/", guard)
         assert isinstance(answer, NoResponse)
-        assert answer.code == "WEBHOOK_TARGET_REFUSED"
+        assert answer == UNREACHABLE
 
 
 @pytest.mark.parametrize("url", TRICKS)
@@ -180,7 +183,7 @@ async def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
         await guard.check(url, tenant_id="default")
     answer = await sent_to(url, guard)
     assert isinstance(answer, NoResponse)
-    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+    assert answer == UNREACHABLE
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,68 @@ async def test_a_name_that_turns_private_after_registration_is_refused_at_send()
     await guard.check("https://hooks.example.com/", tenant_id="default")
     answer = await sent_to("https://hooks.example.com/", guard)
     assert isinstance(answer, NoResponse)
-    assert answer.code == "WEBHOOK_TARGET_REFUSED"
+    assert answer == UNREACHABLE
+
+
+async def unknown(host: str, port: int) -> Sequence[str]:
+    raise OSError("no such name")
+
+
+async def hanging(host: str, port: int) -> Sequence[str]:
+    await asyncio.Event().wait()
+    return []
+
+
+@pytest.mark.parametrize("url", ["https://inside.example/", "http://inside.example:8080/"])
+async def test_a_refusal_does_not_tell_which_names_there_are(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may register endpoints could map our network by asking for one name after another."""
+    caplog.set_level("INFO", "gantline.webhooks")
+    monkeypatch.setattr("gantline.webhooks.url_guard._RESOLVE_SECONDS", 0.01)
+    found = {
+        "cannot be found": unknown,
+        "not found soon": hanging,
+        "10.1.2.3": Names(["10.1.2.3"]).resolve,
+        "169.254.169.254": Names([PUBLIC, "169.254.169.254"]).resolve,
+    }
+    if url.startswith("http:"):
+        found = {"cannot be found": unknown, "https": Names([PUBLIC]).resolve}
+    told = set()
+    for cause, resolve in found.items():
+        caplog.clear()
+        with pytest.raises(TargetRefused) as refused:
+            await UrlGuard(resolve=resolve).check(url, tenant_id="acme")
+        told.add(str(refused.value))
+        assert cause in caplog.text, "who operates the server is told"
+        assert "acme" in caplog.text
+    assert len(told) == 1
+
+
+async def test_a_delivery_does_not_tell_what_is_behind_a_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "gantline.webhooks")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    found = {
+        "cannot be found": UrlGuard(resolve=unknown),
+        "TimeoutError": UrlGuard(resolve=hanging),
+        "10.1.2.3": UrlGuard(ports=frozenset({free}), resolve=Names(["10.1.2.3"]).resolve),
+        "ConnectError": UrlGuard(allow=LOOPBACK, resolve=Names(["127.0.0.1"]).resolve),
+    }
+    for cause, guard in found.items():
+        caplog.clear()
+        answer = await HttpSender(guard).post(
+            f"https://inside.example:{free}/",
+            {},
+            b"{}",
+            timeout_seconds=0.05 if cause == "TimeoutError" else 5,
+            tenant_id="acme",
+        )
+        assert answer == UNREACHABLE, cause
+        assert cause in caplog.text
+        assert "acme" in caplog.text
 
 
 async def test_names_are_looked_up_by_the_system_without_stopping_the_loop(
@@ -224,7 +288,7 @@ async def test_names_are_looked_up_by_the_system_without_stopping_the_loop(
 ) -> None:
     guard = UrlGuard(allow=LOOPBACK + read_networks("::1"))
     await guard.check("http://localhost:1/", tenant_id="default")
-    with pytest.raises(TargetRefused, match="cannot be found"):
+    with pytest.raises(TargetRefused, match="public addresses"):
         await guard.check("https://nosuch.invalid/", tenant_id="default")
     over = threading.Event()
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: over.wait(30) and [])

@@ -534,3 +534,43 @@ async def test_a_delivery_that_killed_its_workers_has_failed_and_can_be_replayed
     assert (delivery.status, delivery.http_status) == (DELIVERED, 204)
     assert delivery.delivery_id == listed.delivery_id
     assert len(shop.receiver.received) == 1
+
+
+async def test_what_is_kept_of_a_delivery_does_not_tell_which_names_there_are(
+    receiver: Receiver,
+) -> None:
+    """Its code, its message, how long it took, in the list, as a whole and as a dead letter."""
+    found = {"inside.example": "93.184.215.14", "nowhere.example": "93.184.215.14"}
+
+    async def resolve(host: str, port: int) -> list[str]:
+        if host not in found:
+            raise OSError("no such name")
+        return [found[host]]
+
+    async with open_shop(receiver, resolve=resolve) as shop:
+        issued = [
+            await shop.endpoint(url=f"https://{host}/", retry_seconds=[]) for host in list(found)
+        ]
+        found["inside.example"] = "10.0.0.1"
+        del found["nowhere.example"]
+        await shop.ship()
+        await shop.work()
+        shown = []
+        for one in issued:
+            delivery = await shop.delivery(one)
+            (listed,) = await shop.deliveries(one)
+            (tried,) = delivery.tries
+            stored = await shop.jobs.store.get([delivery.delivery_id], tenant_id=None)
+            assert delivery.status is FAILED
+            assert stored[0] is not None
+            assert stored[0].last is not None
+            shown.append(
+                (
+                    *(listed.error_code, listed.error_message, listed.http_status),
+                    *(delivery.error_code, delivery.error_message, delivery.http_status),
+                    *(tried.error_code, tried.error_message, tried.http_status),
+                    *(tried.latency_seconds, tried.response_body, tried.response_headers),
+                    stored[0].last.error,
+                )
+            )
+        assert shown[0] == shown[1]

@@ -5,6 +5,7 @@ import hmac
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -64,11 +65,23 @@ def test_the_seeds_snippet_verifies_the_plain_header() -> None:
     header = sign_plain(secret, BODY)
     assert re.fullmatch(r"sha256=[0-9a-f]{64}", header)
     assert verify_signature(secret, BODY, header)
-    verify_plain(BODY, header, ["whsec_other", secret])
+    verify_plain(BODY, header, [new_secret(), secret])
     for body, secret_tried in ((BODY + b" ", secret), (BODY, new_secret())):
         assert not verify_signature(secret_tried, body, header)
         with pytest.raises(WebhookNotVerified):
             verify_plain(body, header, secret_tried)
+
+
+@pytest.mark.parametrize("secret", ["", (), [""], [" "], [new_secret(), ""], "whsec_", "secret"])
+def test_who_has_no_secret_verifies_nothing(secret: str | Sequence[str]) -> None:
+    """Anybody can sign with an empty one; and a missing setting is no fault of a request."""
+    empty = "sha256=" + hmac.digest(b"", BODY, "sha256").hex()
+    for header in (empty, "sha256=0", ""):
+        with pytest.raises(InvalidInput):
+            verify_plain(BODY, header, secret)
+    for sent in (headers(new_secret()), {}):
+        with pytest.raises(InvalidInput):
+            verify(BODY, sent, secret)
 
 
 @pytest.mark.parametrize(

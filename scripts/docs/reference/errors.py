@@ -45,7 +45,6 @@ OF_RUNS: Final = {
     "HANDLER_PROCESS_DIED": ("yes", 'The process of a `run_in="process"` handler ended.'),
     "WEBHOOK_GONE": ("no", "A delivery whose endpoint was deleted."),
     "WEBHOOK_DISABLED": ("no", "A delivery whose endpoint is disabled."),
-    "WEBHOOK_TARGET_REFUSED": ("no", "A delivery to where webhooks may not go."),
 }
 """What a failed run or a dead letter may have as its `errorCode`."""
 

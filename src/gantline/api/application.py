@@ -22,6 +22,7 @@ from gantline.api.operations.table import documentation_operations, operations_o
 from gantline.api.port import DeclaredJob, Jobs
 from gantline.api.problems import ApiCode, Refused
 from gantline.api.responses import Responses
+from gantline.api.seal import SealKeeper
 from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams
@@ -112,6 +113,7 @@ class Api:
         gate = Gate(_asked_by(code, authorizer), audit or _TheirAudit(jobs), clock=jobs.clock)
         cache = JobCache(jobs, seconds=self.settings.cache_seconds, most=self.settings.cache_jobs)
         access = Access(jobs, gate, cache)
+        seals = SealKeeper(jobs)
         self._parts = Parts(
             jobs=jobs,
             settings=self.settings,
@@ -119,7 +121,8 @@ class Api:
             access=access,
             cache=cache,
             submitter=Submitter(jobs, access, code, settings=self.settings, responses=responses),
-            streams=Streams(jobs, gate.authorizer, self.settings.streams),
+            seals=seals,
+            streams=Streams(jobs, gate.authorizer, seals, self.settings.streams),
             stream_identity=Identity(authenticator, stream_tokens),
             stream_tokens=stream_tokens,
         )

@@ -16,9 +16,6 @@ CORRELATION: Final = "x-correlation-id"
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 ASYNC_REQUEST_ID: Final = "x-async-request-id"
 
-NO_EVENT: Final = -1
-
-_EVENT_ID: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 # No blanks, quotes, commas or control characters: it is written into headers, logs and envelopes.
 _CORRELATION: Final = re.compile(r"[A-Za-z0-9._:|/+=@~-]{1,128}")
 # RFC 8941: a string is in quotes and escapes only the quote and the backslash.
@@ -167,13 +164,10 @@ def trace_context(headers: dict[str, str]) -> dict[str, str] | None:
     return {"traceparent": parent}
 
 
-def last_event_id(headers: dict[str, str], parameter: str | None) -> int | None:
-    """What an EventSource has heard last; -1, which is no event, for what is no number of ours.
+def last_event_id(headers: dict[str, str], parameter: str | None) -> str | None:
+    """The id of what an EventSource has heard last, as it was sent.
 
-    Not an error: an EventSource that is refused does not come back, and it sends what it was given
-    by whatever was at this address before.
+    One that is not ours is no error: an EventSource that is refused does not come back, and it
+    sends what it was given by whatever was at this address before.
     """
-    given = headers.get("last-event-id", "") or parameter or ""
-    if not given:
-        return None
-    return int(given) if _EVENT_ID.fullmatch(given) else NO_EVENT
+    return headers.get("last-event-id", "") or parameter or None

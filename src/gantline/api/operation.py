@@ -14,6 +14,7 @@ from gantline.api.call import Call, Identify
 from gantline.api.port import Jobs
 from gantline.api.requests import NoQuery, Sent
 from gantline.api.responses import Responses
+from gantline.api.seal import SealKeeper
 from gantline.api.settings import ApiSettings
 from gantline.api.streams.identity import Identity
 from gantline.api.streams.streams import Streams
@@ -84,6 +85,7 @@ class Parts(NamedTuple):
     access: Access
     cache: JobCache
     submitter: Submitter
+    seals: SealKeeper
     streams: Streams
     stream_identity: Identity
     stream_tokens: StreamTokens | None
@@ -99,4 +101,5 @@ class Operations:
         self._access = parts.access
         self._cache = parts.cache
         self._submitter = parts.submitter
+        self._seals = parts.seals
         self._streams = parts.streams

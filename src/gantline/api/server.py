@@ -16,6 +16,7 @@ from gantline.contract.errors import GantlineError
 
 _HEAD_SECONDS: Final = 10.0
 _MOST_HEAD_BYTES: Final = 64 * 1024
+_AROUND_A_HEADER: Final = len(b": \r\n")
 _MOST_PIPELINED: Final = 100
 # How long what was written may lie here because the client does not read it.
 _READ_SECONDS: Final = 60.0
@@ -25,6 +26,11 @@ _DRAIN_SECONDS: Final = 35
 _MOST_CONNECTIONS: Final = 10_000
 _NO_NAME_OF_OURS: Final = PlainTextResponse(
     "Host is not a name by which this server may be called; see the setting allowed_hosts.\n", 400
+)
+_HEAD_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 47\r\nconnection: close\r\n\r\n"
+    b"The head of a request may have 64 KiB at most.\n"
 )
 # A proxy is one peer, too.
 _MOST_OF_PEER: Final = 5_000
@@ -82,6 +88,9 @@ class ImpatientProtocol(HttpToolsProtocol):
     _ending: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _head_bytes = 0
+    _is_head = True
+    _field_bytes = 0
+    _is_refused = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -93,7 +102,11 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
-        super().data_received(data)
+        if not self._is_refused:
+            super().data_received(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self._refuse()
+        # Of what comes after a refusal as much is read, so that it does not cut the answer off.
         if self._head_bytes > _MOST_HEAD_BYTES or len(self.pipeline) > _MOST_PIPELINED:
             self.transport.abort()
         elif self._is_answering():
@@ -105,8 +118,46 @@ class ImpatientProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
         return cycle is not None and not cycle.response_complete
 
+    def _refuse(self) -> None:
+        """Answer 431, after the requests that came before; read nothing any more."""
+        self._is_refused, self._head_bytes = True, 0
+        if not self._is_answering():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.write_eof()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what uvicorn could not parse, or `_count` did not let it."""
+        if self._is_refused:
+            self._refuse()
+        else:
+            super().send_400_response(msg)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_head, self._field_bytes = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # uvicorn takes a trailer for a header; a proxy may have checked only those.
+        if self._is_head:
+            self._count(len(name) + len(value) + _AROUND_A_HEADER)
+            super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        """Count what is in a head; raise ValueError where it is too much, which ends the parsing.
+
+        What comes at once is parsed before anybody sees how much it was.
+        """
+        self._field_bytes += size
+        if self._field_bytes > _MOST_HEAD_BYTES:
+            self._is_refused = True
+            raise ValueError("the head of a request is too large")
+
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
+        self._head_bytes, self._is_head = 0, False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -125,6 +176,8 @@ class ImpatientProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._end_unless_read()
+        elif self._is_refused and not self._is_answering():
+            self._refuse()
 
     def timeout_keep_alive_handler(self) -> None:
         self.transport.abort()
@@ -180,10 +233,12 @@ class ApiServer:
         port: int,
         has_lifespan: bool = False,
         names: Collection[str] = (),
+        proxies: Collection[str] = (),
     ) -> None:
         """Take the address; raise GantlineError where that cannot be done.
 
-        `names` are those by which it may be called: see `names_for`.
+        `names` are those by which it may be called: see `names_for`. `proxies` are the addresses
+        and networks of those whose X-Forwarded-For and X-Forwarded-Proto are believed.
         """
         self._app = app
         self._names = frozenset(names)
@@ -198,9 +253,9 @@ class ApiServer:
             log_level="warning",
             access_log=False,
             server_header=False,
-            # A proxy in front may name the client only if the operator allows it, by
-            # FORWARDED_ALLOW_IPS; by default that is this host.
-            proxy_headers=True,
+            # uvicorn itself believes every caller of this host.
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             limit_concurrency=_MOST_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_DRAIN_SECONDS,

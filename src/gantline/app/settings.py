@@ -111,6 +111,7 @@ SETTINGS: Final = (
     Setting("health", "", "Where a worker serves health and metrics: :8081, 127.0.0.1:8081."),
     Setting("require_broker", "no", "Whether a worker without its broker is unready: yes or no."),
     Setting("allowed_hosts", "", "Names by which the API may be called: shop.example; * is any."),
+    Setting("trusted_proxies", "", "Proxies that name the API's callers: 10.0.0.5, 10.1.0.0/16."),
     Setting("rate_limit_per_key", "", "How often a key may ask the API: 50/s, 600/min:100."),
     Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
     Setting("schedules_per_tenant", "1000", "How many a tenant may have; code's are not refused."),

@@ -15,7 +15,13 @@ from gantline.app.settings import Value
 from gantline.app.wakeup import broker_from_url
 from gantline.app.webhooks import webhook_settings
 from gantline.cli.command import FAILED, command
-from gantline.cli.options import MOST_PROCESSES, named_for_workers, parse_queues, rate_limits
+from gantline.cli.options import (
+    MOST_PROCESSES,
+    named_for_workers,
+    parse_queues,
+    rate_limits,
+    trusted_proxies,
+)
 from gantline.cli.session import Cli
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.table import Columns
@@ -108,6 +114,7 @@ def _settings(cli: Cli, app: Gantline | None) -> Check:
         lambda: named.choice("require_broker", "yes", "no"),
         lambda: named.choice("log_format", "text", "json"),
         lambda: rate_limits(named),
+        lambda: trusted_proxies(named),
         lambda: named.most_schedules,
         lambda: webhook_settings(named),
         lambda: broker_from_url(named["trigger"]),

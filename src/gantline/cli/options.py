@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import datetime, timedelta
+from ipaddress import ip_network
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -120,6 +121,18 @@ def rate_limits(settings: Settings) -> tuple[RateLimit | None, RateLimit | None]
         for name in ("rate_limit_per_key", "rate_limit_per_tenant")
     )
     return per_key, per_tenant
+
+
+def trusted_proxies(settings: Settings) -> list[str]:
+    """Whose word about a caller's address is taken; raise InvalidInput."""
+    text = settings["trusted_proxies"]
+    try:
+        return [str(ip_network(part)) for part in text.replace(",", " ").split()]
+    except ValueError as error:
+        raise InvalidInput(
+            f"trusted_proxies is {text!r}: {error}.",
+            next_step="Write addresses and networks: 10.0.0.5, 10.1.0.0/16.",
+        ) from None
 
 
 def parse_queues(text: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ from gantline.auth.hosts import LOOPBACK, is_loopback, names_for
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.cli.command import exiting
-from gantline.cli.options import rate_limits
+from gantline.cli.options import rate_limits, trusted_proxies
 from gantline.cli.process import run_tuned
 from gantline.cli.session import Cli, load_target, pass_cli, warn_of
 from gantline.cli.talk import Say, log_as, say
@@ -59,11 +59,20 @@ def api(
 
     def run() -> int:
         report = log_as(cli.settings, log_format, "INFO")
-        server_class = _server_class()
+        server_class, names, proxies = (
+            _server_class(),
+            _names(cli, host),
+            trusted_proxies(cli.settings),
+        )
         found = load_target(target or cli.settings["app"])
         if not isinstance(found, Gantline):
             server = server_class(
-                found, host=host, port=port, has_lifespan=True, names=_names(cli, host)
+                found,
+                host=host,
+                port=port,
+                has_lifespan=True,
+                names=names,
+                proxies=proxies,
             )
             return run_tuned(_serve(server, report))
         jobs, choice = cli.app_to_run(target)
@@ -75,7 +84,7 @@ def api(
             allow_anonymous=allow_anonymous,
             settings=_settings(cli),
         )
-        server = server_class(made, host=host, port=port, names=_names(cli, host))
+        server = server_class(made, host=host, port=port, names=names, proxies=proxies)
         return run_tuned(_serve_jobs(jobs, server, report))
 
     sys.exit(exiting(run))

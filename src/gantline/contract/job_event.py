@@ -58,7 +58,8 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     datacontenttype: str = msgspec.field(default_factory=lambda: "application/json")
     tenantid: str
     correlationid: str | None = None
-    sequence: str
+    sequence: str | None = None
+    """Orders all events of an installation; not told to tenants."""
     data: OutcomeDocument
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
-from gantline.manager.records import all_records
+from gantline.manager.records import all_records, made_once
 from gantline.runtime import new_uuid, process
 
 SESSIONS: Final = "sessions"
@@ -44,11 +44,7 @@ def new_session_id() -> str:
 
 async def store_id(store: JobStore) -> str:
     """What names this store in files and messages; random, and made by the first caller."""
-    for _ in range(2):
-        if found := await store.read_records(_STORE, limit=1):
-            return found[0].value.decode()
-        await store.write_records([RecordWrite(_STORE, "id", new_uuid().hex.encode(), expected=0)])
-    return (await store.read_records(_STORE, limit=1))[0].value.decode()
+    return (await made_once(store, _STORE, new_uuid().hex.encode())).decode()
 
 
 async def register(store: JobStore, session: Session) -> None:

@@ -33,7 +33,7 @@ from gantline.runtime import monotonic
 
 NOT_COPIED: Final = frozenset({SESSIONS, "rate-limits"})
 """Records about processes of this moment, which are elsewhere or over."""
-NOT_COMPARED: Final = frozenset({"api-key-uses"})
+NOT_COMPARED: Final = frozenset({"api-key-uses", "api-seal"})
 """Records that are written while jobs are only read."""
 
 _PAGE: Final = 500

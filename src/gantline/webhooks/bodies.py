@@ -43,7 +43,8 @@ def _encode_in_format(
             standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
             return Body(event.type, _JSON, _encode(standard))
         case BodyFormat.CLOUDEVENTS:
-            cloud = msgspec.structs.replace(event.cloud_event(source), data=document)
+            # Its number counts the events of all tenants; `version` orders those of the job.
+            cloud = msgspec.structs.replace(event.cloud_event(source), data=document, sequence=None)
             return Body(cloud.type, _CLOUDEVENTS_JSON, _encode(cloud))
         case BodyFormat.BPC:
             kind = _to_upper_snake(event.type)

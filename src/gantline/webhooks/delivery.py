@@ -86,18 +86,17 @@ class AttemptResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     the detail of a failure."""
 
     http_status: int | None = None
-    latency_seconds: float
+    latency_seconds: float | None = None
     response_headers: dict[str, str] = msgspec.field(default_factory=dict)
     response_body: str = ""
 
     @classmethod
     def of(cls, response: WebhookResponse | NoResponse) -> "AttemptResult":
-        seconds = round(response.seconds, 6)
         if isinstance(response, NoResponse):
-            return cls(latency_seconds=seconds)
+            return cls()
         return cls(
             http_status=response.status,
-            latency_seconds=seconds,
+            latency_seconds=round(response.seconds, 6),
             response_headers=_keep_headers(response),
             response_body=_replace_unprintable(
                 response.body.decode("utf-8", "replace")[:_BODY_LIMIT]
@@ -108,7 +107,7 @@ class AttemptResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return msgspec.json.encode(self).decode()
 
 
-_NOTHING_SENT: Final = AttemptResult(latency_seconds=0.0)
+_NOTHING_SENT: Final = AttemptResult()
 
 
 def read_attempt(entry: LogEntry) -> AttemptResult | None:
@@ -121,14 +120,13 @@ def read_attempt(entry: LogEntry) -> AttemptResult | None:
 
 
 def describe_attempt(entry: LogEntry) -> DeliveryAttempt:
-    result, error = read_attempt(entry), entry.error
-    known = result or _NOTHING_SENT
+    known, error = read_attempt(entry) or _NOTHING_SENT, entry.error
     return DeliveryAttempt(
         attempt=entry.attempt,
         started_at=entry.started_at,
         ended_at=entry.at,
         http_status=known.http_status,
-        latency_seconds=result.latency_seconds if result else None,
+        latency_seconds=known.latency_seconds,
         error_code=error.code if error else None,
         error_message=error.message if error else None,
         response_headers=known.response_headers,

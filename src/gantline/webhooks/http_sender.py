@@ -18,6 +18,7 @@ from gantline.runtime import monotonic
 from gantline.webhooks.retry import NoResponse, WebhookResponse
 from gantline.webhooks.url_guard import TargetRefused, UrlGuard, WebhookTarget, parse_target
 
+_log = logging.getLogger("gantline.webhooks")
 _LOGGER: Final = "httpcore2.http11"
 _is_ours: Final = ContextVar("gantline_webhook_is_sent", default=False)
 _MOST_RECEIVED: Final = 128 * 1024
@@ -28,6 +29,11 @@ _READ_SECONDS: Final = 5.0
 """For the body of a response, which is only kept for people: the status decides."""
 _CONNECT_SECONDS: Final = 10.0
 """For each address of a host."""
+_UNREACHABLE: Final = NoResponse(
+    Code.NETWORK_ERROR, "The receiver cannot be reached, or webhooks may not go there."
+)
+"""One for all: no such name, an internal one, nobody there. A tenant could map our network by the
+difference; the log has the cause."""
 
 
 class HttpSender:
@@ -49,34 +55,36 @@ class HttpSender:
     ) -> WebhookResponse | NoResponse:
         """Send once. The status must arrive within the timeout, even if the receiver sends slowly;
         the body has a few seconds more."""
-        began = monotonic()
-
-        def fail(code: str, message: str) -> NoResponse:
-            return NoResponse(code, message, monotonic() - began)
-
+        try:
+            target = parse_target(url)
+        except TargetRefused:  # it was stored when more was allowed
+            return _UNREACHABLE
+        backend = GuardedBackend(self.guard, target, tenant_id=tenant_id)
         try:
             with silence_http_log():
                 async with asyncio.timeout(timeout_seconds) as deadline:
-                    backend = GuardedBackend(self.guard, parse_target(url), tenant_id=tenant_id)
-                    return await self._post(backend, headers, body, began, deadline)
-        except TargetRefused as refused:
-            return fail("WEBHOOK_TARGET_REFUSED", f"The URL {refused}.")
-        except (TimeoutError, httpcore2.TimeoutException):
-            return fail(Code.TIMEOUT, "The receiver did not answer in time.")
-        except httpcore2.ConnectError:
-            return fail(Code.NETWORK_ERROR, "The receiver cannot be reached.")
+                    return await self._post(backend, headers, body, deadline)
+        except TargetRefused:
+            return _UNREACHABLE
+        except (TimeoutError, httpcore2.TimeoutException, httpcore2.ConnectError) as error:
+            if backend.is_connected and not isinstance(error, httpcore2.ConnectError):
+                return NoResponse(Code.TIMEOUT, "The receiver did not answer in time.")
+            _log.info(
+                "no webhook of tenant %s reached %s port %d: %s",
+                *(tenant_id, target.host, target.port, repr(error)),
+            )
+            return _UNREACHABLE
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
-            return fail(Code.NETWORK_ERROR, "The receiver hung up, or answered no HTTP.")
+            return NoResponse(Code.NETWORK_ERROR, "The receiver hung up, or answered no HTTP.")
 
     async def _post(
         self,
         backend: "GuardedBackend",
         headers: Mapping[str, str],
         body: bytes,
-        began: float,
         deadline: asyncio.Timeout,
     ) -> WebhookResponse:
-        target = backend.target
+        began, target = monotonic(), backend.target
         host = f"[{target.host}]" if ":" in target.host else target.host
         url = httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
         sent = [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -99,6 +107,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, guard: UrlGuard, target: WebhookTarget, *, tenant_id: str) -> None:
         self._guard = guard
         self.target = target
+        self.is_connected = False
         self._tenant_id = tenant_id
         self._network = httpcore2.AnyIOBackend()
 
@@ -113,11 +122,11 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         failed: Exception = httpcore2.ConnectError("no address")
         for address in await self._guard.addresses(self.target, tenant_id=self._tenant_id):
             try:
-                return _BoundedStream(
-                    await self._network.connect_tcp(
-                        str(address), self.target.port, timeout=_CONNECT_SECONDS
-                    )
+                stream = await self._network.connect_tcp(
+                    str(address), self.target.port, timeout=_CONNECT_SECONDS
                 )
+                self.is_connected = True
+                return _BoundedStream(stream)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
         raise failed

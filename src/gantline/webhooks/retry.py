@@ -39,11 +39,13 @@ class WebhookResponse(msgspec.Struct, frozen=True):
 
 
 class NoResponse(msgspec.Struct, frozen=True):
-    """Why there is no response; the message is safe to show."""
+    """Why there is no response; the message is safe to show.
+
+    How long it took is not said: it differs between names that are there and those that are not.
+    """
 
     code: str
     message: str
-    seconds: float
 
 
 def count_attempts(spec: WebhookSpec) -> int:

@@ -106,8 +106,10 @@ def verify(
     """Check that a request was signed with the secret, and lately; raise WebhookNotVerified.
 
     `body` is what came, byte for byte, before anything reads it as JSON. While a secret is being
-    rotated, give both. Each id is to be handled once: keep those that were.
+    rotated, give both. Each id is to be handled once: keep those that were. What is no secret
+    raises InvalidInput, whatever was sent.
     """
+    secrets = _check_secrets(secret)
     named = _lower_names(headers)
     webhook_id, sent, signatures = (
         _read_header(named, name) for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
@@ -119,7 +121,7 @@ def verify(
             next_step="Is the clock right? Else it is an old request, sent again by somebody.",
         )
     given = [one.encode() for one in signatures.split()[:_MOST_SIGNATURES]]
-    expected = [sign_standard(one, webhook_id, sent, body).encode() for one in _to_list(secret)]
+    expected = [sign_standard(one, webhook_id, sent, body).encode() for one in secrets]
     if not any(hmac.compare_digest(ours, theirs) for ours in expected for theirs in given):
         raise _build_error()
     return Verified(webhook_id, sent_at)
@@ -128,16 +130,23 @@ def verify(
 def verify_plain(body: bytes, signature_header: str, secret: str | Sequence[str]) -> None:
     """Check the `X-Gantline-Signature` of a body; raise WebhookNotVerified.
 
-    It says nothing about when the body was sent, so prefer `verify`.
+    It says nothing about when the body was sent, so prefer `verify`. What is no secret raises
+    InvalidInput, whatever was sent.
     """
     given = signature_header.strip().encode("utf-8", "replace")
-    expected = [sign_plain(one, body).encode() for one in _to_list(secret)]
+    expected = [sign_plain(one, body).encode() for one in _check_secrets(secret)]
     if not any(hmac.compare_digest(ours, given) for ours in expected):
         raise _build_error()
 
 
-def _to_list(secret: str | Sequence[str]) -> Sequence[str]:
-    return [secret] if isinstance(secret, str) else secret
+def _check_secrets(secret: str | Sequence[str]) -> Sequence[str]:
+    """List them; raise InvalidInput where one is none: anybody can sign with an empty one."""
+    secrets = [secret] if isinstance(secret, str) else secret
+    if not secrets:
+        raise InvalidInput("There is no secret to verify with.")
+    for one in secrets:
+        decode_secret(one)
+    return secrets
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:

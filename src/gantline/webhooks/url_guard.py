@@ -6,6 +6,7 @@ and the connection is made to one of those addresses.
 """
 
 import asyncio
+import logging
 import re
 import socket
 from collections import Counter
@@ -16,6 +17,8 @@ from typing import Final, NamedTuple
 
 from gantline.runtime import start_thread
 from gantline.webhooks.ip_ranges import IpAddress, IpNetwork, is_public, is_within
+
+_log = logging.getLogger("gantline.webhooks")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Look a name up: all its addresses, for a port."""
@@ -33,12 +36,17 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 # What ends in a number is an IPv4 address to some parsers: 2130706433, 0177.1, 0x7f.1.
 _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNLESS_ALLOWED: Final = ", unless an operator allows its network: GANTLINE_WEBHOOK_ALLOW"
+_RESOLVE_SECONDS: Final = 10.0
 _MOST_LOOKUPS: Final = 200
 _MOST_LOOKUPS_OF_A_TENANT: Final = 10
 
 
 class TargetRefused(Exception):
-    """Not sent. The text is for the owner of the endpoint, and names no internal address."""
+    """Not sent. The text is for the owner of the endpoint.
+
+    It is the same whatever its name leads to, or whether there is such a name: else a tenant could
+    find out by it what there is in our network. The log has the cause.
+    """
 
 
 class WebhookTarget(NamedTuple):
@@ -112,21 +120,38 @@ class UrlGuard:
 
         Lookups are limited by tenant."""
         found = await self._find(target, tenant_id)
-        if not found:
-            raise TargetRefused("has a host that cannot be found")
-        if all(is_within(address, self._allow) for address in found):
-            return found
-        if target.scheme != "https":
-            raise TargetRefused(f"must start with https://{_UNLESS_ALLOWED}")
-        if target.port not in self._ports:
-            raise TargetRefused(f"must use the port {_join_ports(self._ports)}{_UNLESS_ALLOWED}")
-        if not all(is_public(one) or is_within(one, self._allow) for one in found):
-            raise TargetRefused(f"leads to an address that is not public{_UNLESS_ALLOWED}")
+        if problem := self._problem(target, found):
+            raise self._refused(target, problem, tenant_id)
         return found
 
+    def _problem(self, target: WebhookTarget, found: list[IpAddress]) -> str:
+        if not found:
+            return "it cannot be found"
+        if all(is_within(address, self._allow) for address in found):
+            return ""
+        if target.scheme != "https":
+            return "it is not asked by https"
+        if target.port not in self._ports:
+            return f"it is asked by the port {target.port}"
+        if all(is_public(one) or is_within(one, self._allow) for one in found):
+            return ""
+        return f"it leads to {', '.join(map(str, found))}, which is not all public"
+
+    def _refused(self, target: WebhookTarget, problem: str, tenant_id: str) -> TargetRefused:
+        _log.info("no webhook of tenant %s may go to %s: %s", tenant_id, target.host, problem)
+        return TargetRefused(
+            "must lead to public addresses only, by https and the port "
+            f"{_join_ports(self._ports)}{_UNLESS_ALLOWED}"
+        )
+
     async def check(self, url: str, *, tenant_id: str) -> None:
-        """Raise TargetRefused unless a URL may be reached, as its name resolves now."""
-        await self.addresses(parse_target(url), tenant_id=tenant_id)
+        """Raise TargetRefused unless a URL may be reached, as its name resolves now and soon."""
+        target = parse_target(url)
+        try:
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                await self.addresses(target, tenant_id=tenant_id)
+        except TimeoutError:
+            raise self._refused(target, "it is not found soon", tenant_id) from None
 
     async def _find(self, target: WebhookTarget, tenant_id: str) -> list[IpAddress]:
         if (literal := target.literal) is not None:

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gantline import Gantline
+from gantline.api.seal import Seal, read_seal
+
 PATIENCE_SECONDS = 20
+TENANTS = ("acme", "evil")
+
+
+def opened(seal: Seal, last_id: str) -> int:
+    """The position of an id, whichever tenant it was sealed for."""
+    return max(seal.open_number(last_id, tenant_id) for tenant_id in TENANTS)
 
 
 class Heard(NamedTuple):
@@ -132,9 +141,10 @@ class EventStreamClient:
     async def hears_a_position(self) -> None:
         await self._until(lambda: self.parser.last_id != "")
 
-    async def hears_up_to(self, number: int) -> list[Heard]:
+    async def hears_up_to(self, jobs: Gantline, number: int) -> list[Heard]:
         """All that there is to be told up to this event; with pings that come soon."""
-        await self._until(lambda: int(self.parser.last_id or "0") >= number)
+        seal = await read_seal(jobs.store)
+        await self._until(lambda: opened(seal, self.parser.last_id) >= number)
         return self.so_far()
 
     async def _until(self, reached: Callable[[], bool]) -> None:

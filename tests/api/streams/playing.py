@@ -4,6 +4,7 @@ from typing import Any
 
 from gantline import Gantline
 from gantline.api import ApiSettings
+from gantline.api.seal import read_seal
 from gantline.api.streams.settings import StreamSettings
 from gantline.contract.outcome import Outcome
 from gantline.contract.snapshot import Run
@@ -11,7 +12,7 @@ from gantline.contract.wakeup import Hint
 from tests.api import playing
 from tests.api.conftest import Asker
 from tests.api.playing import claim, success
-from tests.api.streams.event_stream import Heard
+from tests.api.streams.event_stream import Heard, opened
 from tests.api.test_submit import DOCUMENT, submit
 
 HASTY = ApiSettings(
@@ -45,5 +46,12 @@ def names(heard: list[Heard]) -> list[str]:
     return [event.name for event in heard]
 
 
-def ids(heard: list[Heard]) -> list[str]:
-    return [event.last_id for event in heard]
+async def sealed(jobs: Gantline, number: int, tenant_id: str = "acme") -> str:
+    """The id by which a client of the tenant has heard all up to this event."""
+    return (await read_seal(jobs.store)).number(number, tenant_id)
+
+
+async def numbers(jobs: Gantline, heard: list[Heard]) -> list[int]:
+    """The positions that came with these events; -1 where there was none yet."""
+    seal = await read_seal(jobs.store)
+    return [opened(seal, event.last_id) for event in heard]

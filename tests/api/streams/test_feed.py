@@ -9,6 +9,7 @@ import pytest
 
 from gantline import Gantline, WorkerSettings
 from gantline.api.application import Api
+from gantline.api.seal import SealKeeper
 from gantline.api.streams.feed import Feed, Tail, TooOld
 from gantline.api.streams.subscription import End, EventFilter, Subscription
 from gantline.contract.errors import StoreUnavailable
@@ -19,7 +20,7 @@ from tests.api.application import ByName, make_jobs
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, success
 from tests.api.streams.event_stream import PATIENCE_SECONDS, Listener, listening_to
-from tests.api.streams.playing import HASTY, ids, names, new_job, run_all, settle
+from tests.api.streams.playing import HASTY, names, new_job, numbers, run_all, sealed, settle
 from tests.api.test_submit import DOCUMENT
 from tests.servers.postgres import PostgresServer
 
@@ -65,7 +66,7 @@ async def test_where_nobody_listens_nothing_is_asked_and_nothing_runs(
     async with listening_to(api) as listen:
         await run_all(jobs)
         assert (counted.calls["events"], counted.calls["last_event"]) == (0, 0)
-        assert (await listen("alice", "/api/events", last="0")).status == 200
+        assert (await listen("alice", "/api/events", last=await sealed(jobs, 0))).status == 200
         assert counted.calls["last_event"] == 1
 
 
@@ -101,7 +102,7 @@ async def test_a_store_that_is_away_for_a_while_costs_no_event(
         jobs.store = real
         await settle(jobs, run, success())
         for stream in streams:
-            assert ids([(await stream.hears_until("completed"))[-1]]) == ["1"]
+            assert await numbers(jobs, (await stream.hears_until("completed"))[-1:]) == [1]
 
 
 async def test_a_page_that_cannot_be_made_out_is_read_again(
@@ -122,12 +123,12 @@ async def test_a_page_that_cannot_be_made_out_is_read_again(
 
         jobs.store = intercepted(jobs.store, around)
         await settle(jobs, run, success())
-        assert ids([(await stream.hears_until("completed"))[-1]]) == ["1"]
+        assert await numbers(jobs, (await stream.hears_until("completed"))[-1:]) == [1]
         assert failed.is_set()
 
 
 async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Gantline) -> None:
-    feed = Feed(jobs, most_missed=100)
+    feed = Feed(jobs, SealKeeper(jobs), most_missed=100)
     slow, quick = [Subscription(OF_ACME, most_bytes=size) for size in (2_000, 10_000_000)]
     for subscription in (slow, quick):
         await feed.follow(subscription)
@@ -144,7 +145,7 @@ async def test_what_waits_for_a_slow_stream_is_bounded(ask: Asker, jobs: Gantlin
 
 
 async def test_one_event_larger_than_the_bound_is_still_told(ask: Asker, jobs: Gantline) -> None:
-    feed = Feed(jobs, most_missed=100)
+    feed = Feed(jobs, SealKeeper(jobs), most_missed=100)
     subscription = Subscription(OF_ACME, most_bytes=10)
     await feed.follow(subscription)
     await new_job(ask)
@@ -182,10 +183,10 @@ async def test_those_who_come_back_together_read_what_they_missed_once(
         await new_job(ask, {**DOCUMENT, "payload": {"documentId": f"d{n}"}}) for n in range(9)
     ]
     await run_all(jobs)
-    counted = Counted(jobs)
+    last, counted = await sealed(jobs, 0), Counted(jobs)
     async with listening_to(api) as listen:
         streams = await asyncio.gather(
-            *(listen("alice", f"/api/jobs/{job_id}/events", last="0") for job_id in job_ids)
+            *(listen("alice", f"/api/jobs/{job_id}/events", last=last) for job_id in job_ids)
         )
         for stream in streams:
             assert names(await stream.ends()) == ["completed"]
@@ -212,8 +213,10 @@ async def test_on_postgres_a_job_is_followed_while_a_worker_runs_it(
         stream = await listen("alice", f"/api/jobs/{job_id}/events")
         heard = await stream.ends()
         assert heard[-1].shown == ("completed", "Completed")
-        assert heard[-1].last_id == "1"
-        assert (await listen("alice", f"/api/jobs/{job_id}/events", last="1")).status == 204
+        assert await numbers(jobs, heard[-1:]) == [1]
+        assert (
+            await listen("alice", f"/api/jobs/{job_id}/events", last=await sealed(jobs, 1))
+        ).status == 204
 
 
 async def test_on_postgres_nothing_is_missed_though_nobody_else_numbers(
@@ -235,7 +238,7 @@ async def test_on_postgres_nothing_is_missed_though_nobody_else_numbers(
         # Ended, and without a number: who comes back must not be told that he has heard all.
         back = await listen("alice", path, last=before.last_id)
         assert names(await back.ends()) == ["completed"]
-        assert first.last_id == "0"
+        assert await numbers(jobs, [first]) == [0]
 
 
 async def test_on_postgres_progress_is_told(postgres_jobs: Gantline) -> None:
@@ -268,6 +271,7 @@ async def test_who_joins_while_the_log_grows_hears_all_from_then_on(
     joined = [await listen("viewer", "/api/events?jobType=sweep") for _ in range(5)]
     await working
     for stream in joined:
-        heard = [event for event in await stream.hears_up_to(200) if event.name == "completed"]
-        numbers = [int(event.last_id) for event in heard]
-        assert numbers == list(range(201 - len(numbers), 201))
+        heard = [
+            event for event in await stream.hears_up_to(jobs, 200) if event.name == "completed"
+        ]
+        assert await numbers(jobs, heard) == list(range(201 - len(heard), 201))

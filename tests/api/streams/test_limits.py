@@ -11,13 +11,7 @@ from tests.api.streams.event_stream import (
     Listener,
     listening_to,
 )
-from tests.api.streams.playing import (
-    ids,
-    names,
-    new_job,
-    run_all,
-    streams,
-)
+from tests.api.streams.playing import names, new_job, numbers, run_all, sealed, streams
 from tests.api.test_submit import submit
 
 ONE = Share(of_principal=1, of_tenant=10, in_process=10)
@@ -57,7 +51,7 @@ async def test_a_place_is_given_back_whatever_becomes_of_the_request(
         path = f"/api/jobs/{job_id}/events"
         for _ in range(2):
             assert names(await (await listen("alice", path)).ends())[-1] == "completed"
-            assert (await listen("alice", path, last="1")).status == 204
+            assert (await listen("alice", path, last=await sealed(jobs, 1))).status == 204
             assert (await listen("alice", f"/api/jobs/{uuid4()}/events")).status == 404
             assert (await listen("alice", path, method="HEAD")).status == 200
 
@@ -87,7 +81,7 @@ async def test_a_client_that_is_too_slow_is_let_go_and_can_come_back(
         back = await listen("viewer", "/api/events", last=heard[-1].last_id)
         while len(heard) < 20:
             heard.append(await back.hears())
-        assert ids(heard) == [str(number) for number in range(1, 21)]
+        assert await numbers(jobs, heard) == list(range(1, 21))
 
 
 async def test_a_client_that_takes_nothing_at_all_is_dropped(ask: Asker, jobs: Gantline) -> None:

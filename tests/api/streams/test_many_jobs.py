@@ -9,13 +9,7 @@ from tests.api.playing import claim, success
 from tests.api.streams.event_stream import (
     Listener,
 )
-from tests.api.streams.playing import (
-    ids,
-    names,
-    new_job,
-    run_all,
-    settle,
-)
+from tests.api.streams.playing import names, new_job, numbers, run_all, sealed, settle
 from tests.api.test_submit import DOCUMENT, MAIL, OTHER, submit
 
 
@@ -105,7 +99,7 @@ async def test_a_thousand_events_reach_everybody_once(
                 await settle(jobs, run, success())
         for stream in streams:
             heard = [await stream.hears() for _ in range(200)]
-            assert ids(heard) == [str(first + number) for number in range(1, 201)]
+            assert await numbers(jobs, heard) == [first + number for number in range(1, 201)]
 
 
 async def test_missed_events_of_many_jobs_come_in_order_and_then_the_new_ones(
@@ -114,8 +108,8 @@ async def test_missed_events_of_many_jobs_come_in_order_and_then_the_new_ones(
     for number in range(250):
         await submit(ask, {"jobType": "sweep", "payload": None, "queue": f"q{number % 3}"})
     await run_all(jobs)
-    stream = await listen("viewer", "/api/events?jobType=sweep", last="7")
+    stream = await listen("viewer", "/api/events?jobType=sweep", last=await sealed(jobs, 7))
     await submit(ask, {"jobType": "sweep", "payload": None})
     await run_all(jobs)
     heard = [await stream.hears() for _ in range(244)]
-    assert ids(heard) == [str(number) for number in range(8, 252)]
+    assert await numbers(jobs, heard) == list(range(8, 252))

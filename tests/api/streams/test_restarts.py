@@ -14,11 +14,13 @@ import httpx2
 import pytest
 
 from gantline import Gantline, WorkerSettings
+from gantline.api.seal import read_seal
 from gantline.auth.peppers import PEPPER_VARIABLE, new_pepper
 from gantline.contract.status import Event
-from tests.api.streams.event_stream import Heard, Parser
+from tests.api.streams.event_stream import Heard, Parser, opened
 from tests.api.streams.followed import ORIGIN, Steps, make_followed
 from tests.api.streams.followers import PATIENCE_SECONDS, Curl, browsing, empty_page
+from tests.api.streams.playing import numbers
 from tests.servers.api import BY_GANTLINE, BY_UVICORN, ApiProcess
 from tests.servers.postgres import PostgresServer
 from tests.servers.web import WebServer
@@ -80,11 +82,11 @@ def has_progressed(percent: int) -> Callable[[list[Heard]], bool]:
     return lambda heard: any(event.data["progress"] == percent for event in heard)
 
 
-async def numbers_of(jobs: Gantline, job_id: str) -> list[tuple[str, str]]:
+async def numbers_of(jobs: Gantline, job_id: str) -> list[tuple[str, int]]:
     """What there was to be heard."""
     events = await jobs.store.events(after=0, limit=10_000)
     return [
-        (event.entry.event.value, str(event.sequence))
+        (event.entry.event.value, event.sequence)
         for event in events
         if event.entry.job_id == UUID(job_id)
     ]
@@ -150,7 +152,9 @@ async def test_curl_and_a_browser_follow_a_job_to_its_end_across_restarts(
             assert [name for name, _ in expected] == ["retried"] * 4 + ["completed"]
             for follower in followers:
                 heard = logged(follower.heard)
-                assert [(event.name, event.last_id) for event in heard] == expected
+                positions = await numbers(jobs, heard)
+                named = zip(heard, positions, strict=True)
+                assert [(event.name, number) for event, number in named] == expected
                 assert heard[-1].data["result"] == {"name": "one"}
                 assert "reset" not in [event.name for event in follower.heard]
                 versions = [event.data["version"] for event in follower.heard]
@@ -211,7 +215,7 @@ async def test_a_page_follows_many_jobs_by_one_stream_and_hears_of_its_own_only(
             noise = await make_noise(api)
             for other in noise:
                 await _until_logged(jobs, other, 1)
-            await _until_pings_say(api, "3")
+            await _until_pings_say(jobs, api, 3)
             await jobs.manager.delete([UUID(noise[-1])], tenant_id="evil")
             api.kill()
             for step in ("again", "end", "end"):
@@ -222,16 +226,17 @@ async def test_a_page_follows_many_jobs_by_one_stream_and_hears_of_its_own_only(
             await browser.until(has_logged(3))
         ended = [event.data["jobId"] for event in browser.heard if event.name == "completed"]
         assert sorted(ended) == sorted(mine)
-        assert [event.last_id for event in logged(browser.heard)] == ["4", "5", "6"]
+        assert await numbers(jobs, logged(browser.heard)) == [4, 5, 6]
         assert "reset" not in [event.name for event in browser.heard]
         assert {event.data["jobId"] for event in browser.heard} == set(mine)
 
 
-async def _until_pings_say(api: ApiProcess, last_id: str) -> None:
+async def _until_pings_say(jobs: Gantline, api: ApiProcess, number: int) -> None:
     """Wait as long as two pings take, which those who have listened for longer get as well."""
     async with httpx2.AsyncClient(base_url=api.url, timeout=PATIENCE_SECONDS) as client:
         headers = {"authorization": "Bearer mailer"}
         async with client.stream("GET", "/api/events", headers=headers) as response:
             parser, texts = Parser(), response.aiter_bytes()
-            while parser.last_id != last_id or len(parser.comments) < 2:
+            seal = await read_seal(jobs.store)
+            while opened(seal, parser.last_id) != number or len(parser.comments) < 2:
                 assert list(parser.feed(await anext(texts))) == []

@@ -21,13 +21,7 @@ from tests.api.streams.event_stream import (
     Listener,
     listening_to,
 )
-from tests.api.streams.playing import (
-    HASTY,
-    OPERATOR_DETAIL,
-    new_job,
-    run_all,
-    settle,
-)
+from tests.api.streams.playing import HASTY, OPERATOR_DETAIL, new_job, run_all, sealed, settle
 from tests.api.test_submit import DOCUMENT, MAIL, OTHER, submit
 
 
@@ -107,9 +101,10 @@ async def test_no_event_reaches_whom_it_is_not_for(
         await settle(jobs, run, PERMANENT)
     last = await jobs.store.last_event()
     assert last == len(SUBMITTED)
-    back = await listen(who, f"/api/events{asked}", last="0")
+    start = await sealed(jobs, 0, PRINCIPALS[who].tenant_id)
+    back = await listen(who, f"/api/events{asked}", last=start)
     for stream in (live, back):
-        heard = await stream.hears_up_to(last)
+        heard = await stream.hears_up_to(jobs, last)
         assert {event.data["jobId"] for event in heard} == expected
         failed = [event.data["jobId"] for event in heard if event.name == "failed"]
         assert sorted(failed) == sorted(expected)
@@ -129,7 +124,7 @@ async def test_a_named_job_of_others_is_told_like_one_that_is_not_there(
     await run_all(jobs)
     for one in (stream, nothing):
         assert one.status == 200
-        assert await one.hears_up_to(1) == []
+        assert await one.hears_up_to(jobs, 1) == []
 
 
 async def test_a_tenant_is_named_only_by_who_operates_the_installation(
@@ -143,7 +138,7 @@ async def test_a_tenant_is_named_only_by_who_operates_the_installation(
     of_evil = await listen("system", "/api/events?tenantId=evil")
     await run_all(jobs)
     assert (await stream.hears_until("completed"))[-1].data["jobId"] == job_id
-    assert await of_evil.hears_up_to(1) == []
+    assert await of_evil.hears_up_to(jobs, 1) == []
 
 
 async def test_an_id_that_changed_hands_is_not_told_to_who_had_it_before(
@@ -157,7 +152,7 @@ async def test_an_id_that_changed_hands_is_not_told_to_who_had_it_before(
     await ask("operator", "DELETE", f"/api/jobs/{job_id}")
     await submit(ask, {**DOCUMENT, "jobId": job_id}, "eve")
     await run_all(jobs, PERMANENT)
-    assert await stream.hears_up_to(2) == []
+    assert await stream.hears_up_to(jobs, 2) == []
     assert "Failed" not in stream.body.decode()
 
 
@@ -266,7 +261,7 @@ async def test_every_event_is_asked_for_one_by_one(ask: Asker, jobs: Gantline) -
         seen, hidden = await new_job(ask), await new_job(ask, OTHER)
         again = await listen("alice", f"/api/events?jobId={seen}&jobId={hidden}")
         await run_all(jobs)
-        back = await listen("alice", "/api/events", last="0")
+        back = await listen("alice", "/api/events", last=await sealed(jobs, 0))
         for one in (stream, again, back):
             heard = await one.hears_until("completed")
             assert {event.data["jobId"] for event in heard} == {seen}

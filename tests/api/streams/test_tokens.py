@@ -19,7 +19,7 @@ from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import claim, success
 from tests.api.streams.event_stream import Listener, listening_to
-from tests.api.streams.playing import HASTY, names, new_job, run_all, settle
+from tests.api.streams.playing import HASTY, names, new_job, run_all, sealed, settle
 from tests.api.test_submit import DOCUMENT, OTHER
 
 PEPPERS = Peppers.read(f"1:{new_pepper()}")
@@ -50,7 +50,7 @@ async def test_a_token_opens_the_stream_of_its_job(
     assert (await stream.hears()).shown == ("state", "Queued")
     await run_all(jobs)
     assert names(await stream.ends())[-1] == "completed"
-    again = await listen(None, token["url"], last="1")
+    again = await listen(None, token["url"], last=await sealed(jobs, 1))
     assert again.status == 204
 
 
@@ -62,7 +62,7 @@ async def test_a_token_opens_the_stream_of_many_as_who_asked_for_it(
     stream = await listen(None, token["url"])
     assert (await stream.hears()).data["jobId"] == mine
     await run_all(jobs)
-    await stream.hears_up_to(2)
+    await stream.hears_up_to(jobs, 2)
     assert other not in stream.body.decode()
 
 

@@ -51,7 +51,7 @@ class ScheduleOperations(Operations):
 
     async def get(self, call: Call) -> Response:
         stored = await self._found(call)
-        return unchanged(call, _tag(stored)) or await self._shown(call, stored)
+        return unchanged(call, await self._tag(stored)) or await self._shown(call, stored)
 
     async def next_runs(self, call: Call) -> Response:
         query: NextQuery = call.query
@@ -73,7 +73,7 @@ class ScheduleOperations(Operations):
         tenant_id, name = found.record.schedule.tenant_id, found.record.schedule.name
         schedule = await self._schedule(call, call.sent, name, tenant_id, is_new=False)
         stored = await self._jobs.schedules.replace(
-            schedule, origin="api", version=_version(call, found)
+            schedule, origin="api", version=await self._version(call, found)
         )
         return await self._shown(call, stored)
 
@@ -81,7 +81,10 @@ class ScheduleOperations(Operations):
         found = await self._found(call)
         schedule = found.record.schedule
         await self._jobs.schedules.delete(
-            schedule.tenant_id, schedule.name, origin="api", version=_version(call, found)
+            schedule.tenant_id,
+            schedule.name,
+            origin="api",
+            version=await self._version(call, found),
         )
         return Response(status_code=204, headers={"cache-control": PRIVATE})
 
@@ -95,7 +98,10 @@ class ScheduleOperations(Operations):
         found = await self._found(call)
         schedule = found.record.schedule
         stored = await self._jobs.schedules.pause(
-            schedule.tenant_id, schedule.name, paused=paused, version=_version(call, found)
+            schedule.tenant_id,
+            schedule.name,
+            paused=paused,
+            version=await self._version(call, found),
         )
         return await self._shown(call, stored)
 
@@ -170,8 +176,22 @@ class ScheduleOperations(Operations):
             call, Action.READ_PAYLOAD, _target(stored.record.schedule)
         )
         document = schedule_document(stored.record, with_payload=may_read)
-        every = {**(headers or {}), "etag": _tag(stored)}
+        every = {**(headers or {}), "etag": await self._tag(stored)}
         return JsonResponse(status, document, every, cache=PRIVATE)
+
+    async def _tag(self, stored: StoredSchedule) -> str:
+        """In its quotes, as it is sent. The version counts the writes of all tenants."""
+        seal = await self._seals.seal()
+        return f'"schedule-{seal.tag(stored.version, stored.record.schedule.tenant_id)}"'
+
+    async def _version(self, call: Call, found: StoredSchedule) -> int | None:
+        """The version that must not have moved since, where the caller named a state."""
+        tags = entity_tags(call.joined_headers, "if-match")
+        if tags in (None, ["*"]):
+            return None
+        if await self._tag(found) in (tags or ()):
+            return found.version
+        raise VersionMismatch("The schedule is not in the state that If-Match names.")
 
 
 def _target(schedule: Schedule, *, owner: str | None = None) -> Target:
@@ -185,18 +205,3 @@ def _target(schedule: Schedule, *, owner: str | None = None) -> Target:
 
 def _what(name: str) -> str:
     return f"schedule:{name[:NAME_LIMIT]}"
-
-
-def _tag(stored: StoredSchedule) -> str:
-    """In its quotes, as it is sent."""
-    return f'"schedule-{stored.version}"'
-
-
-def _version(call: Call, found: StoredSchedule) -> int | None:
-    """The version that must not have moved since, where the caller named a state."""
-    tags = entity_tags(call.joined_headers, "if-match")
-    if tags in (None, ["*"]):
-        return None
-    if _tag(found) in (tags or ()):
-        return found.version
-    raise VersionMismatch("The schedule is not in the state that If-Match names.")

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
+from gantline.api.seal import Seal, SealKeeper
 from gantline.api.streams.subscription import End, EventFilter, StreamedEvent, Subscription
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
@@ -42,8 +43,12 @@ class Feed:
     A subscription joins between two pages, at `position`, and is given what comes after it.
     """
 
-    def __init__(self, jobs: Jobs, *, most_missed: int) -> None:
+    seal: Seal
+    """Of the store that is read; known from when the first subscription has joined."""
+
+    def __init__(self, jobs: Jobs, seals: SealKeeper, *, most_missed: int) -> None:
         self._jobs = jobs
+        self._seals = seals
         self._joining: dict[Subscription, asyncio.Future[int]] = {}
         self._broad: set[Subscription] = set()
         self._by_job: dict[UUID, set[Subscription]] = {}
@@ -119,6 +124,7 @@ class Feed:
             await wakeup.close()
 
     async def _begin(self, wakeup: Wakeup) -> None:
+        self.seal = await self._seals.seal()
         self.tail.begin(await self._jobs.store.last_event())
         await wakeup.open(self._on_hint)
 
@@ -209,7 +215,7 @@ class Feed:
         for event in followed:
             job = jobs[event.entry.job_id]
             if job is not None and event.is_of(job):
-                streamed = StreamedEvent(event, job, now)
+                streamed = StreamedEvent(event, job, now, self.seal)
                 for subscription in self._followers(event):
                     subscription.offer(streamed)
         self.tail.append(events)

@@ -91,7 +91,6 @@ class Following:
         self._turns = turns
         self._tenant_id = guard.principal.tenant_id
         self._position = opening.position
-        self._sent_position = opening.position
         self._shown: dict[UUID, _Shown] = {}
         self._time = asyncio.get_running_loop().time
         self._check_at = self._time() + settings.check_seconds
@@ -120,7 +119,7 @@ class Following:
     async def _first(self) -> AsyncIterator[bytes]:
         opening = self._opening
         if opening.is_reset:
-            yield event_text(RESET, _TOO_OLD, number=None)
+            yield event_text(RESET, _TOO_OLD, position=None)
         while opening.missed is not None:
             async with self._turns.of(self._tenant_id):
                 page = await anext(opening.missed, None)
@@ -142,9 +141,9 @@ class Following:
         # With the last of them the client has heard all up to the position, and not before.
         last = len(messages)
         yield b"".join(
-            event_text(name, data, number=opening.position if index == last else None)
+            event_text(name, data, position=self._sealed() if index == last else None)
             for index, (name, data) in enumerate(messages, start=1)
-        ) or position_text(opening.position)
+        ) or position_text(self._sealed())
 
     async def _is_to_be_sent(self, event: StreamedEvent) -> bool:
         if not await self._may_see(event):
@@ -188,7 +187,6 @@ class Following:
                     continue
                 self._position = event.number
                 if not self._is_shown(event) and await self._is_to_be_sent(event):
-                    self._sent_position = event.number
                     texts.append(event.text)
                     if event.ends and self._end_with(event.job.job_id):
                         return b"".join(texts)
@@ -197,7 +195,7 @@ class Following:
                 if name is not None and await self._guard.may_see(job.job):
                     now = self._jobs.clock.now()
                     self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
-                    texts.append(event_text(name, encode(status_document(job, now)), number=None))
+                    texts.append(event_text(name, encode(status_document(job, now)), position=None))
         return b"".join(texts)
 
     async def _may_see(self, event: StreamedEvent) -> bool:
@@ -261,14 +259,14 @@ class Following:
             return True
         return all([await self._guard.may_see(job.job) for job in self._opening.states])
 
-    def _moved_on(self) -> int | None:
-        """The position that was reached without anything to send, if it is a new one."""
+    def _moved_on(self) -> str:
+        """The position that was reached, maybe without anything to send."""
         if self._subscription.is_empty:
             self._position = max(self._position, self._feed.position)
-        if self._position == self._sent_position:
-            return None
-        self._sent_position = self._position
-        return self._position
+        return self._sealed()
+
+    def _sealed(self) -> str:
+        return self._feed.seal.number(self._position, self._subscription.filter.tenant_id)
 
 
 class StreamGuard:

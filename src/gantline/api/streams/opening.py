@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from gantline.api.port import Jobs
+from gantline.api.seal import NO_NUMBER
 from gantline.api.streams.feed import Feed, TooOld
 from gantline.api.streams.subscription import EventFilter, StreamedEvent, Subscription
 from gantline.contract.errors import JobNotFound
@@ -37,7 +38,7 @@ class Opener:
         self._feed = feed
 
     async def of_job(
-        self, subscription: Subscription, job_id: UUID, last: int | None
+        self, subscription: Subscription, job_id: UUID, last: str | None
     ) -> StreamOpening | None:
         """None where the client, by `last`, has heard all up to the end of the job."""
         position = await self._feed.follow(subscription)
@@ -49,7 +50,7 @@ class Opener:
         if last is None:
             return StreamOpening(position, [job])
         try:
-            pages = await self._missed(subscription.filter, after=last, upto=position)
+            pages = await self._missed(subscription.filter, last, upto=position)
         except TooOld:
             return StreamOpening(position, [job], is_reset=True)
         missed = [event async for page in pages for event in page]
@@ -57,14 +58,14 @@ class Opener:
             return None
         return StreamOpening(position, [job], _once(missed))
 
-    async def of_many(self, subscription: Subscription, last: int | None) -> StreamOpening:
+    async def of_many(self, subscription: Subscription, last: str | None) -> StreamOpening:
         position, event_filter = await self._feed.follow(subscription), subscription.filter
         states = await self._states(event_filter)
         if last is None:
             return StreamOpening(position, states)
         position = await self._feed.caught_up()
         try:
-            pages = await self._missed(event_filter, after=last, upto=position)
+            pages = await self._missed(event_filter, last, upto=position)
         except TooOld:
             return StreamOpening(position, states, is_reset=True)
         # Their progress may have gone on; how others ended is among what was missed.
@@ -82,9 +83,12 @@ class Opener:
     # -- what a client has missed, read anew ------------------------------------------------------
 
     async def _missed(
-        self, event_filter: EventFilter, *, after: int, upto: int
+        self, event_filter: EventFilter, last: str, *, upto: int
     ) -> AsyncIterator[list[StreamedEvent]]:
-        """Find the events after `after`, to be read in order, a little at a time; raise TooOld."""
+        """Find the events after `last`, to be read in order, a little at a time; raise TooOld."""
+        after = self._feed.seal.open_number(last, event_filter.tenant_id)
+        if after == NO_NUMBER:
+            raise TooOld
         numbers = await self._feed.tail.numbers(event_filter, after=after, upto=upto)
         return self._pages(event_filter, numbers)
 
@@ -100,7 +104,7 @@ class Opener:
         jobs = dict(zip(ids, await self._jobs.store.get(ids, tenant_id=None), strict=True))
         now = self._jobs.clock.now()
         return [
-            StreamedEvent(event, job, now)
+            StreamedEvent(event, job, now, self._feed.seal)
             for event in events
             if (job := jobs[event.entry.job_id]) is not None
             and event.is_of(job)

@@ -14,6 +14,7 @@ from gantline.api.call import Call, Identify
 from gantline.api.json_response import NO_STORE
 from gantline.api.port import Jobs
 from gantline.api.problems import ApiCode
+from gantline.api.seal import SealKeeper
 from gantline.api.shares import Holder, Shares, Turns
 from gantline.api.streams.feed import Feed
 from gantline.api.streams.following import Following, StreamGuard
@@ -34,11 +35,13 @@ _SENT_WITHIN_SECONDS: Final = 60.0
 class Streams:
     """Open streams; one feed and one watch serve all of them."""
 
-    def __init__(self, jobs: Jobs, authorizer: Authorizer, settings: StreamSettings) -> None:
+    def __init__(
+        self, jobs: Jobs, authorizer: Authorizer, seals: SealKeeper, settings: StreamSettings
+    ) -> None:
         self._jobs = jobs
         self._authorizer = authorizer
         self._settings = settings
-        self._feed = Feed(jobs, most_missed=settings.most_missed)
+        self._feed = Feed(jobs, seals, most_missed=settings.most_missed)
         self._opener = Opener(jobs, self._feed)
         self._watch = Watch(jobs, every_seconds=settings.progress_seconds)
         self._shares = Shares(
@@ -58,13 +61,13 @@ class Streams:
         event_filter: EventFilter,
         identify: Identify,
         *,
-        last: int | None,
+        last: str | None,
         ends_with: UUID | None = None,
     ) -> Response:
         """Answer with a stream, or with 204 where the client has heard all there will be.
 
-        `last` is what it has heard; `ends_with` is the job whose end is the end of the stream. A
-        browser's EventSource comes back after every end, and only a 204 stops it.
+        `last` is the id of what it has heard; `ends_with` is the job whose end is the end of the
+        stream. A browser's EventSource comes back after every end, and only a 204 stops it.
         """
         settings = self._settings
         subscription = Subscription(
@@ -118,7 +121,7 @@ class Streams:
         await self._watch.close()
         await self._feed.close()
 
-    async def _opening(self, subscription: Subscription, last: int | None) -> StreamOpening | None:
+    async def _opening(self, subscription: Subscription, last: str | None) -> StreamOpening | None:
         if subscription.ends_with is None:
             return await self._opener.of_many(subscription, last)
         return await self._opener.of_job(subscription, subscription.ends_with, last)

@@ -12,6 +12,7 @@ import msgspec
 
 from gantline.api.documents import StatusDocument
 from gantline.api.json_response import encode
+from gantline.api.seal import Seal
 from gantline.api.views import status_document
 from gantline.contract.job import Job
 from gantline.contract.query import JobFilter, Visibility
@@ -82,7 +83,7 @@ class StreamedEvent:
 
     __slots__ = ("ends", "fence", "is_on_request", "job", "number", "tag", "text", "version")
 
-    def __init__(self, event: LoggedEvent, job: JobSnapshot, now: datetime) -> None:
+    def __init__(self, event: LoggedEvent, job: JobSnapshot, now: datetime, seal: Seal) -> None:
         entry, document = event.entry, document_after(event.entry, job, now)
         self.number = event.sequence
         self.job = job.job
@@ -94,7 +95,8 @@ class StreamedEvent:
         """Of the run that it is about, if that goes on."""
         self.tag = f'"{entry.job_id}-{entry.version}-{document.state}"'
         """As `entity_tag` makes it of the job at that time."""
-        self.text = event_text(entry.event, encode(document), number=self.number)
+        sealed = seal.number(event.sequence, event.tenant_id)
+        self.text = event_text(entry.event, encode(document), position=sealed)
 
 
 def document_after(entry: LogEntry, job: JobSnapshot, now: datetime) -> StatusDocument:
@@ -139,21 +141,24 @@ def _run_at(entry: LogEntry, job: JobSnapshot) -> datetime | None:
 # -- how events are written, as WHATWG's server-sent events have it -------------------------------
 
 
-def event_text(name: str, data: bytes, *, number: int | None) -> bytes:
-    """An event; one without a number leaves the client's Last-Event-ID as it is."""
+def event_text(name: str, data: bytes, *, position: str | None) -> bytes:
+    """An event; one without a sealed position leaves the client's Last-Event-ID as it is."""
     lines = b"\ndata: ".join(data.splitlines())
-    head = b"" if number is None else b"id: %d\n" % number
+    head = b"" if position is None else b"id: %s\n" % position.encode("ascii")
     return b"%sevent: %s\ndata: %s\n\n" % (head, name.encode("ascii"), lines)
 
 
-def position_text(number: int) -> bytes:
+def position_text(position: str) -> bytes:
     """Move the client's Last-Event-ID without an event."""
-    return b"id: %d\n\n" % number
+    return b"id: %s\n\n" % position.encode("ascii")
 
 
-def ping_text(number: int | None) -> bytes:
-    """A comment that keeps the connection, with the position reached, if there is a new one."""
-    return _PING + (b"\n" if number is None else position_text(number))
+def ping_text(position: str) -> bytes:
+    """A comment that keeps the connection, with the position reached.
+
+    Also where that is the one before: else it would tell that others did something meanwhile.
+    """
+    return _PING + position_text(position)
 
 
 # -- what waits -----------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,8 +17,11 @@ from gantline.contract.errors import (
     StoreUnavailable,
 )
 from gantline.runtime import monotonic, random
+from gantline.stores.diagnostics import Advice
 from gantline.stores.sqlite.location import Location
 
+_PRIVATE: Final = 0o600
+_OTHERS: Final = 0o007
 _SET_UP_BUSY_MS: Final = 5_000
 # Measured with `make bench`: with fewer, larger checkpoints, commits wait less for their fsync.
 _CHECKPOINT_PAGES: Final = 4_000
@@ -58,6 +62,7 @@ def connect_reader(location: Location) -> sqlite3.Connection:
 
 
 def _connect(location: Location) -> sqlite3.Connection:
+    _make_private(location.path)
     with translate_errors(location):
         connection = sqlite3.connect(
             location.path,
@@ -67,6 +72,27 @@ def _connect(location: Location) -> sqlite3.Connection:
         )
         connection.text_factory = _decode_text
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that is not there yet, for its owner alone.
+
+    SQLite gives its log and its index the mode of the file. Opening and closing the file here would
+    drop the locks that other connections of this process have on it, so it is made without.
+    """
+    if sys.platform != "win32":
+        with suppress(OSError):  # it is there; or SQLite says why it cannot be
+            os.mknod(os.path.realpath(path), _PRIVATE)
+
+
+def describe_mode(path: Path) -> Advice:
+    """Say whether others than its owner and its group can read or write a file that was there."""
+    mode = path.stat().st_mode & 0o777
+    return Advice(
+        f"the mode of {path} is {mode:03o}",
+        not mode & _OTHERS,
+        f"All users of this host can open it: chmod o-rwx {path}*",
+    )
 
 
 def retry_while_busy(location: Location, attempt: Callable[[], T]) -> T:

@@ -43,11 +43,12 @@ from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
 from gantline.runtime import new_uuid
+from gantline.stores.diagnostics import Advice
 from gantline.stores.migrations import Migrator
 from gantline.stores.sqlite import claim as claims
 from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
 from gantline.stores.sqlite.apply import apply
-from gantline.stores.sqlite.connection import OpenedFile
+from gantline.stores.sqlite.connection import OpenedFile, describe_mode
 from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
 from gantline.stores.sqlite.insert import insert
 from gantline.stores.sqlite.location import Location, check_location
@@ -152,6 +153,9 @@ class SqliteStore:
 
     async def software(self) -> Mapping[str, str]:
         return {"SQLite": sqlite3.sqlite_version}
+
+    async def advice(self) -> Sequence[Advice]:
+        return [describe_mode(self.path)]
 
     async def open(self) -> None:
         async with self._opening:

@@ -106,7 +106,7 @@ class Receiver:
         await asyncio.sleep(random.uniform(0.0, 0.2))
         if not self._network.is_calm and random.random() < 0.1:
             self._network.faults["webhook refused"] += 1
-            return NoResponse("TIMEOUT", "The simulation does not answer.", 0.1)
+            return NoResponse("TIMEOUT", "The simulation does not answer.")
         event = msgspec.json.decode(body)
         self._journal.delivered.append((event["data"]["jobId"], event["type"]))
         return WebhookResponse(200, (), b"", 0.1)
