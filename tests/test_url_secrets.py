@@ -12,7 +12,7 @@ from gantline.app.settings import Value
 from gantline.bridge.broker import parse_bridge_url
 from gantline.stores.postgres.location import parse_url as parse_postgres
 from gantline.stores.redis.location import parse_url as parse_redis
-from gantline.stores.url_secrets import without_secrets
+from gantline.telemetry.url_secrets import without_secrets
 from gantline.wakeups.trigger import parse_trigger
 
 # What begins and ends every password here, and nothing else.

@@ -1,6 +1,7 @@
 """The intake: a document and the job that reads it are accepted together, or neither."""
 
 from typing import Any
+from unicodedata import category
 
 from examples.battery_passport.books import Books
 from examples.battery_passport.canonical import instant_text
@@ -23,8 +24,8 @@ async def receive(
     """Keep a document and have it read; the same bytes again are the same document and job."""
     if len(content) > LARGEST_DOCUMENT:
         raise PayloadTooLarge(f"A document has {LARGEST_DOCUMENT} bytes at most.")
-    if not name.isprintable():  # not every database can keep it
-        raise InvalidInput("The name of a document is printable text.")
+    if any(category(one) == "Cc" for one in name):  # not every database can keep it
+        raise InvalidInput("The name of a document has no control characters.")
     if not content:
         raise InvalidInput("The document is empty.")
     async with jobs.transaction() as connection:

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from gantline import Gantline
-from gantline.webhooks import BodyFormat, WebhookSpec, verify
+from gantline.webhooks import BodyFormat, WebhookNotVerified, WebhookSpec, verify
 
 NOTIFIED_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
 
@@ -45,7 +45,10 @@ class Receiver:
 
     def take(self, tenant: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Keep a delivery; raise WebhookNotVerified. The same id again changes nothing."""
-        verified = verify(body, headers, self._secrets.get(tenant, ""))
+        secret = self._secrets.get(tenant)
+        if secret is None:
+            raise WebhookNotVerified(f"There is no receiver for {tenant!r}.")
+        verified = verify(body, headers, secret)
         event: dict[str, Any] = msgspec.json.decode(body)
         outcome = event["payload"]
         version_id = (outcome.get("result") or {}).get("passport_version_id", "")

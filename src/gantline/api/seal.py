@@ -1,6 +1,6 @@
 """The seal: what the store numbers for all tenants together, as one tenant may hold it.
 
-Of two plain numbers a tenant could tell how much others did in between.
+From two plain numbers a tenant could learn how much others did in between.
 """
 
 import hmac

@@ -20,8 +20,8 @@ from gantline.contract.job import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import JobRules
 from gantline.contract.text import LABEL_LIMIT, name_problem
-from gantline.stores.url_secrets import without_secrets
 from gantline.telemetry.tracing import TraceRuns
+from gantline.telemetry.url_secrets import without_secrets
 from gantline.worker.executor import RunHook
 from gantline.worker.handler import DEFAULT_TIMEOUT
 from gantline.worker.settings import WorkerSettings

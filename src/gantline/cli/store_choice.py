@@ -10,7 +10,7 @@ from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.stores.migrations import migrator_of, plan
-from gantline.stores.url_secrets import without_secrets
+from gantline.telemetry.url_secrets import without_secrets
 
 _NEXT: Final = "Make it with `gantline db migrate`, or name another by --store or --app."
 

@@ -59,7 +59,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenantid: str
     correlationid: str | None = None
     sequence: str | None = None
-    """Orders all events of an installation; not told to tenants."""
+    """Orders all events of an installation; tenants do not get it."""
     data: OutcomeDocument
 
 

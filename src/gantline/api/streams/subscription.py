@@ -156,7 +156,7 @@ def position_text(position: str) -> bytes:
 def ping_text(position: str) -> bytes:
     """A comment that keeps the connection, with the position reached.
 
-    Also where that is the one before: else it would tell that others did something meanwhile.
+    Also where that is the one before: else it would show that others did something meanwhile.
     """
     return _PING + position_text(position)
 
