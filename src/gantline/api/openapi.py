@@ -237,7 +237,7 @@ def _event(schemas: _Schemas) -> dict[str, Any]:
         "on, `reset` that events were missed that are not known any more; the others are what "
         "happened.",
         "properties": {
-            "id": {"type": "string", "pattern": "^[0-9]+$"},
+            "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"},
             "event": {"type": "string", "enum": _EVENT_NAMES},
             "data": {
                 "type": "string",
