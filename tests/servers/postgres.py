@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -14,6 +15,9 @@ from tempfile import mkdtemp
 from typing import Final, Literal
 
 from tests.servers.missing import ServerMissing
+
+_FIRST_PORT: Final = 10_000
+_PORTS: Final = 12_768
 
 VERSION_VARIABLE: Final = "GANTLINE_TEST_POSTGRES"
 _DEBIAN: Final = Path("/usr/lib/postgresql")
@@ -198,10 +202,13 @@ def _ticks(process: int) -> list[int]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Draw a port below those that the kernel gives to connections: one of these may be taken when
+    a server starts. The ports of a cluster's own connections, 10,000 above, are below them too."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def server_user() -> int | None:
