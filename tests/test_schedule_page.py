@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gantline.app.settings import Settings
-from gantline.contract.recurrence import EXPRESSION_LIMIT, Cron
-from gantline.contract.schedule import DEFAULT_CATCH_UP, KEPT_FIRES, MOST_CATCH_UP
+from gantline.schedules.recurrence import EXPRESSION_LIMIT, Cron
+from gantline.schedules.schedule import DEFAULT_CATCH_UP, KEPT_FIRES, MOST_CATCH_UP
 from tests.test_documentation import Shell, blocks, modules, page, shell, steps
 
 __all__ = ["shell"]

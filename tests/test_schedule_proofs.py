@@ -19,11 +19,11 @@ import pytest
 from gantline import Gantline, WorkerSettings
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreUnavailable
-from gantline.contract.recurrence import Every
-from gantline.contract.schedule import Schedule, ScheduleRecord
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
+from gantline.schedules.recurrence import Every
+from gantline.schedules.schedule import Schedule, ScheduleRecord
 from gantline.schedules.scheduler import Scheduler
 from gantline.schedules.schedules import definition_of, entry_of, key_of
 from gantline.stores import store_from_url

@@ -12,8 +12,8 @@ import pytest
 from gantline import Context, Gantline, InvalidInput, JobDefaults, JobGroup, WorkerSettings
 from gantline.contract.clock import EPOCH
 from gantline.contract.query import JobFilter
-from gantline.contract.recurrence import Cron, Every
-from gantline.contract.schedule import Schedule
+from gantline.schedules.recurrence import Cron, Every
+from gantline.schedules.schedule import Schedule
 from gantline.testing.faults import Call, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.servers.postgres import PostgresServer

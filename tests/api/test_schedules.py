@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from gantline import Gantline
-from gantline.contract.recurrence import Every
-from gantline.contract.schedule import Schedule
 from gantline.manager.manager import JobManager
 from gantline.manager.sessions import Session, register, unregister
+from gantline.schedules.recurrence import Every
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.scheduler import Scheduler
 from gantline.schedules.schedules import key_of, synchronise
 from gantline.testing.clock import FakeClock

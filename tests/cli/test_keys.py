@@ -18,12 +18,12 @@ from gantline.auth.principal import Principal, Role
 from gantline.auth.rate_limit import RateLimit
 from gantline.contract.clock import EPOCH, SystemClock
 from gantline.contract.errors import InvalidCredentials
-from gantline.contract.recurrence import Every
-from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import WebhookSpec
 from gantline.manager.manager import JobManager
 from gantline.manager.submitter import Submission
+from gantline.schedules.recurrence import Every
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.schedules import Schedules
 from gantline.stores import store_from_url
 from gantline.testing.factories import make_job

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidInput
-from gantline.contract.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence
-from gantline.contract.schedule import ScheduleRecord, check_schedule
+from gantline.schedules.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence
+from gantline.schedules.schedule import ScheduleRecord, check_schedule
 from tests.fuzz.effort import effort
 from tests.fuzz.limits import in_bounds, in_time
 from tests.fuzz.mutation import documents, mutated_text, seeded, texts

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import msgspec
 
 from gantline.contract.query import Cursor, JobFilter
-from gantline.contract.recurrence import Every, Recurrence
-from gantline.contract.schedule import Schedule, correlation_of
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.store import JobStore
 from gantline.manager.manager import JobManager
 from gantline.manager.records import all_records
+from gantline.schedules.recurrence import Every, Recurrence
+from gantline.schedules.schedule import Schedule, correlation_of
 from gantline.schedules.scheduler import Look, Scheduler
 from gantline.schedules.schedules import DUE, Schedules, StoredSchedule, all_schedules, entry_of
 from gantline.testing.clock import FakeClock

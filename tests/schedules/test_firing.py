@@ -6,8 +6,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from gantline.contract.recurrence import Cron, Every
-from gantline.contract.schedule import (
+from gantline.contract.status import JobStatus
+from gantline.schedules.firing import MISSED, plan, submission_of, with_fires
+from gantline.schedules.recurrence import Cron, Every
+from gantline.schedules.schedule import (
     KEPT_FIRES,
     Fire,
     Misfire,
@@ -16,8 +18,6 @@ from gantline.contract.schedule import (
     ScheduleRecord,
     check_schedule,
 )
-from gantline.contract.status import JobStatus
-from gantline.schedules.firing import MISSED, plan, submission_of, with_fires
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -19,12 +19,12 @@ from gantline.contract.errors import (
     VersionMismatch,
 )
 from gantline.contract.records import RecordWrite
-from gantline.contract.recurrence import Cron, Every
-from gantline.contract.schedule import Schedule
 from gantline.manager.records import all_records
 from gantline.manager.sessions import Session, register
 from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
+from gantline.schedules.recurrence import Cron, Every
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.schedules import (
     DUE,
     SCHEDULES,

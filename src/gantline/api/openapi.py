@@ -14,10 +14,10 @@ from gantline.api.streams.identity import COOKIE, PARAMETER
 from gantline.contract.codec import Codec
 from gantline.contract.errors import Code
 from gantline.contract.job_event import CloudEvent
-from gantline.contract.schedule import NAME_PATTERN
 from gantline.contract.status import Event
 from gantline.contract.version import __version__
 from gantline.contract.webhook import EVENT_TYPES, StandardEvent
+from gantline.schedules.schedule import NAME_PATTERN
 
 _DEEPEST_REFERENCE: Final = 20
 _REF: Final = "#/components/schemas/{name}"

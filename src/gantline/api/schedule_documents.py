@@ -12,7 +12,7 @@ from gantline.contract.bounds import Priority
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidEnvelope, Problem
 from gantline.contract.job import Job
-from gantline.contract.recurrence import (
+from gantline.schedules.recurrence import (
     EXPRESSION_LIMIT,
     LONGEST_INTERVAL,
     SHORTEST_INTERVAL,
@@ -21,7 +21,7 @@ from gantline.contract.recurrence import (
     Every,
     Recurrence,
 )
-from gantline.contract.schedule import (
+from gantline.schedules.schedule import (
     DEFAULT_CATCH_UP,
     DEFAULT_GRACE,
     LONGEST_JITTER,

@@ -32,7 +32,6 @@ from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
-from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
@@ -42,6 +41,7 @@ from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.schedules import Schedules
 from gantline.stores import store_from_url
 from gantline.telemetry.tracing import Tracing

@@ -16,11 +16,11 @@ from gantline.contract.clock import EPOCH
 from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
 from gantline.contract.job import DEFAULT_PRIORITY, Job, key_of_owner
 from gantline.contract.job_id import new_job_id, uuid_text
-from gantline.contract.recurrence import Cron, Every, Recurrence
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.manager.admission import DepthCaps
 from gantline.manager.submitter import NO_DELAY, Submission
+from gantline.schedules.recurrence import Cron, Every, Recurrence
 from gantline.worker.context import ByName, OfOne, current_job
 from gantline.worker.handler import Handler
 

@@ -10,8 +10,9 @@ from gantline.contract.bounds import held_as
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_TENANT
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
-from gantline.contract.recurrence import Recurrence
-from gantline.contract.schedule import (
+from gantline.runtime import now
+from gantline.schedules.recurrence import Recurrence
+from gantline.schedules.schedule import (
     DEFAULT_CATCH_UP,
     DEFAULT_GRACE,
     Misfire,
@@ -19,7 +20,6 @@ from gantline.contract.schedule import (
     Schedule,
     check_schedule,
 )
-from gantline.runtime import now
 
 if TYPE_CHECKING:
     from gantline.app.job_type import JobType

@@ -11,12 +11,12 @@ from gantline.auth.api_keys import ApiKeys
 from gantline.auth.peppers import Peppers
 from gantline.cli.store_webhooks import StoreHome
 from gantline.contract.query import JobFilter
-from gantline.contract.schedule import correlation_of
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.contract.webhook import WebhookStatus
 from gantline.manager.manager import JobManager
+from gantline.schedules.schedule import correlation_of
 from gantline.schedules.schedules import Schedules, all_schedules, tenant_prefix
 from gantline.webhooks.endpoints import Endpoints
 from gantline.webhooks.secret_encryption import Vault

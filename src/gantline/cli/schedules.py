@@ -13,7 +13,7 @@ from gantline.cli.options import span
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.contract.errors import InvalidInput
-from gantline.contract.schedule import (
+from gantline.schedules.schedule import (
     DEFAULT_CATCH_UP,
     MOST_CATCH_UP,
     SHOWN_RUNS,

@@ -17,10 +17,10 @@ from gantline.api.schedule_documents import (
 )
 from gantline.auth.action import Action
 from gantline.cli.prepare import prepare
-from gantline.contract.schedule import NAME_LIMIT
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint
 from gantline.manager.manager import JobManager, Submitted
+from gantline.schedules.schedule import NAME_LIMIT
 from gantline.schedules.schedules import Schedules, all_schedules, tenant_prefix
 
 if TYPE_CHECKING:

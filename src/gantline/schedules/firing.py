@@ -9,10 +9,10 @@ import msgspec
 
 from gantline.contract.clock import to_micros
 from gantline.contract.job import Job
-from gantline.contract.schedule import KEPT_FIRES, Fire, ScheduleRecord, correlation_of
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.manager.submitter import Submission
+from gantline.schedules.schedule import KEPT_FIRES, Fire, ScheduleRecord, correlation_of
 
 MISSED: Final = "missed"
 STILL_RUNNING: Final = "the last run has not ended"

@@ -18,7 +18,6 @@ import msgspec
 from gantline.contract.errors import GantlineError, SubmitConflict
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
-from gantline.contract.schedule import Fire, ScheduleRecord
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
@@ -26,6 +25,7 @@ from gantline.manager.manager import JobManager, Submitted
 from gantline.manager.observer import Observer, notify
 from gantline.runtime import monotonic
 from gantline.schedules.firing import Due, Plan, plan, submission_of, with_fires
+from gantline.schedules.schedule import Fire, ScheduleRecord
 from gantline.schedules.schedules import (
     DUE,
     SCHEDULES,

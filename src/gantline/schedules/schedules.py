@@ -29,14 +29,6 @@ from gantline.contract.errors import (
 )
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.results import Applied
-from gantline.contract.schedule import (
-    Fire,
-    Origin,
-    Schedule,
-    ScheduleRecord,
-    check_schedule,
-    is_name,
-)
 from gantline.contract.store import JobStore
 from gantline.contract.text import is_storable
 from gantline.manager.manager import JobManager, Submitted
@@ -44,6 +36,14 @@ from gantline.manager.sessions import live_sessions
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
 from gantline.schedules.firing import job_of, with_fires
+from gantline.schedules.schedule import (
+    Fire,
+    Origin,
+    Schedule,
+    ScheduleRecord,
+    check_schedule,
+    is_name,
+)
 
 _log = logging.getLogger("gantline.scheduler")
 

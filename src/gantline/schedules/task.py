@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Hint, Wakeup
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
 from gantline.runtime import jittered, monotonic
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.scheduler import SCHEDULER_LEASE, Look, Scheduler
 from gantline.schedules.schedules import Schedules, key_of, synchronise
 from gantline.schedules.upkeep import mark_of, settle

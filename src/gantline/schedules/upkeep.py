@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from gantline.contract.records import RecordWrite
-from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.manager.records import all_records
 from gantline.manager.sessions import Session, live_sessions
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.schedules import (
     DUE,
     Schedules,

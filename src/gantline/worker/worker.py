@@ -11,7 +11,6 @@ from typing import Any, Final, assert_never
 
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
-from gantline.contract.schedule import Schedule
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
@@ -22,6 +21,7 @@ from gantline.manager.observer import Observer
 from gantline.manager.reaper import declare_crash_budgets
 from gantline.manager.sessions import Session, new_session_id, register, unregister
 from gantline.runtime import exit_process, monotonic, process
+from gantline.schedules.schedule import Schedule
 from gantline.schedules.task import ScheduleTask
 from gantline.worker.active_run import RunTracer
 from gantline.worker.announcer import Announcer

@@ -27,8 +27,8 @@ from gantline.api.views import accepted_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import NotThere, VersionMismatch
-from gantline.contract.schedule import NAME_LIMIT, Schedule
 from gantline.contract.status import JobStatus
+from gantline.schedules.schedule import NAME_LIMIT, Schedule
 from gantline.schedules.schedules import StoredSchedule
 
 

@@ -12,11 +12,11 @@ from starlette.types import ASGIApp
 
 from gantline.contract.errors import GantlineError, StoreClosed, StoreError
 from gantline.contract.query import JobFilter
-from gantline.contract.recurrence import Every
-from gantline.contract.schedule import Schedule
 from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.webhook import WebhookSpec
 from gantline.moving.closing import Closing, StoreNames, reopen
+from gantline.schedules.recurrence import Every
+from gantline.schedules.schedule import Schedule
 from gantline.testing.simulation.application import (
     LISTENER,
     QUEUES,

@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract.results import Applied, InsertResult, Renewal
-from gantline.contract.schedule import ScheduleRecord
 from gantline.contract.snapshot import Run, RunRef
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
+from gantline.schedules.schedule import ScheduleRecord
 from gantline.testing.simulation.script import Trouble
 from gantline.testing.simulation.world import Process, World, wall_clock_at
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gantline import InvalidInput
 from gantline.contract.clock import EPOCH
-from gantline.contract.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence, _LocalTimes
+from gantline.schedules.recurrence import EXPRESSION_LIMIT, Cron, Every, Recurrence, _LocalTimes
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 Row = tuple[str, str, str, list[str]]

@@ -21,7 +21,7 @@ from gantline.contract.job import (
     check_job,
 )
 from gantline.contract.job_id import uuid_from_bytes
-from gantline.contract.recurrence import Recurrence
+from gantline.schedules.recurrence import Recurrence
 
 Misfire = Literal["coalesce", "catch_up", "skip"]
 """What happens to missed runs: one for all, each of them, or none."""
