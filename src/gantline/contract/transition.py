@@ -68,6 +68,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     follow_ups: tuple[NewJob, ...] = ()
     once: tuple[DedupeKey, ...] = ()
     records: tuple[RecordWrite, ...] = ()
+    emitted: bytes | None = None
     actor: str = ""
 
     def __post_init__(self) -> None:
@@ -118,6 +119,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
             follow_ups=success.follow_ups,
             once=success.once,
             records=success.records,
+            emitted=success.emitted,
         )
 
     @classmethod

@@ -239,7 +239,12 @@ class JobsTest:
         async with self._app.opened_lifespan() as state:
             yield Executor(
                 self._app.registry,
-                StoreRunPort(self._app.store, self._app.manager, self._app.find_type),
+                StoreRunPort(
+                    self._app.store,
+                    self._app.manager,
+                    self._app.find_type,
+                    audits=any(one.of_audit for one in self._app.consumers),
+                ),
                 threads=threads,
                 processes=processes,
                 deadlines=deadlines,
