@@ -228,7 +228,9 @@ async def test_what_is_not_wanted_is_passed_over_without_a_look_at_its_job(place
 
     listener, store = Listener(), intercepted(place.store, around)
     await place.complete(3)
-    reader = place.reader(listener, store=store, from_start=True, wants=lambda event: False)
+    reader = place.reader(
+        listener, store=store, from_start=True, wants=lambda event_type, job_type: False
+    )
     assert await reader.run_once() is Turn.CAUGHT_UP
     assert (listener.pages, "get" in verbs) == ([], False)
     assert await lags(place.store) == {"listener": 0}

@@ -101,8 +101,8 @@ class JobEvent(msgspec.Struct, frozen=True):
         """`job.completed`, `job.failed`, …: what `@app.on` and webhooks subscribe to."""
         return f"job.{self.entry.event}"
 
-    def document(self) -> "OutcomeDocument | DomainDocument":
-        """What other systems are told of it."""
+    def document(self) -> OutcomeDocument:
+        """How the job stood after it."""
         job, entry = self.job, self.entry
         return OutcomeDocument(
             job_id=job.job_id,
@@ -128,6 +128,10 @@ class JobEvent(msgspec.Struct, frozen=True):
             external_id=job.external_id or msgspec.UNSET,
         )
 
+    def data(self) -> OutcomeDocument | DomainDocument:
+        """What other systems are told of it."""
+        return self.document()
+
     def cloud_event(self, source: str) -> CloudEvent:
         """`source` is a URI reference that names the installation, `/gantline` for example."""
         return CloudEvent(
@@ -139,7 +143,7 @@ class JobEvent(msgspec.Struct, frozen=True):
             tenantid=self.job.tenant_id,
             correlationid=self.job.correlation_id or None,
             sequence=f"{self.sequence:020d}",
-            data=self.document(),
+            data=self.data(),
         )
 
 
@@ -172,7 +176,7 @@ class DomainEvent(JobEvent, frozen=True):
         """As plain data."""
         return msgspec.json.decode(self.emitted.payload)
 
-    def document(self) -> DomainDocument:
+    def data(self) -> DomainDocument:
         job, emitted = self.job, self.emitted
         return DomainDocument(
             event_id=self.event_id,

@@ -31,27 +31,27 @@ class Body(NamedTuple):
 
 def encode_event(event: JobEvent, format_: BodyFormat, *, source: str) -> Body:
     """Encode an event. A result that would make it too large is left out; a domain event fits."""
-    document = event.document()
-    body = _encode_in_format(event, document, format_, source)
-    if len(body.text) <= LARGEST or isinstance(document, DomainDocument):
+    data = event.data()
+    body = _encode_in_format(event, data, format_, source)
+    if len(body.text) <= LARGEST or isinstance(data, DomainDocument):
         return body
-    smaller = msgspec.structs.replace(document, result=None, result_omitted=_TOO_LARGE)
+    smaller = msgspec.structs.replace(data, result=None, result_omitted=_TOO_LARGE)
     return _encode_in_format(event, smaller, format_, source)
 
 
 def _encode_in_format(
-    event: JobEvent, document: OutcomeDocument | DomainDocument, format_: BodyFormat, source: str
+    event: JobEvent, data: OutcomeDocument | DomainDocument, format_: BodyFormat, source: str
 ) -> Body:
     match format_:
         case BodyFormat.STANDARD:
-            standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
+            standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=data)
             return Body(event.type, _JSON, _encode(standard))
         case BodyFormat.CLOUDEVENTS:
             # Its number counts the events of all tenants; `version` orders those of the job.
-            cloud = msgspec.structs.replace(event.cloud_event(source), data=document, sequence=None)
+            cloud = msgspec.structs.replace(event.cloud_event(source), data=data, sequence=None)
             return Body(cloud.type, _CLOUDEVENTS_JSON, _encode(cloud))
         case BodyFormat.BPC:
-            return _encode_bpc(event, document)
+            return _encode_bpc(event, data)
 
 
 def encode_test_event(
@@ -86,13 +86,13 @@ def encode_test_event(
             )
 
 
-def _encode_bpc(event: JobEvent, document: OutcomeDocument | DomainDocument) -> Body:
+def _encode_bpc(event: JobEvent, data: OutcomeDocument | DomainDocument) -> Body:
     kind, aggregate = _to_upper_snake(event.type), ("Job", str(event.job.job_id))
-    if isinstance(document, DomainDocument):
-        kind, aggregate = event.type, (document.aggregate_type, document.aggregate_id)
-        payload = document.payload
+    if isinstance(data, DomainDocument):
+        kind, aggregate = event.type, (data.aggregate_type, data.aggregate_id)
+        payload = data.payload
     else:
-        payload = _to_snake_case(document)
+        payload = _to_snake_case(data)
     fields = _build_bpc(event.event_id, kind, event.entry.at, aggregate=aggregate, payload=payload)
     return Body(kind, _JSON, _encode(fields))
 

@@ -117,8 +117,8 @@ def check_spec(spec: WebhookSpec) -> None:
     problems = []
     if not spec.event_types or not all(map(_is_event_type, spec.event_types)):
         known = ", ".join(_EVENT_TYPES)
-        detail = f"must be some of {known}, and types of domain events, such as ORDER_SHIPPED"
-        problems.append(Problem("#/eventTypes", detail))
+        must = f"must be some of {known}, and types of domain events, such as ORDER_SHIPPED"
+        problems.append(Problem("#/eventTypes", must))
     if detail := name_problem(spec.description, _DESCRIPTION_LIMIT):
         problems.append(Problem("#/description", detail))
     details = {

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from gantline.contract.clock import Clock
 from gantline.contract.domain_event import (
@@ -188,7 +188,7 @@ class FunctionConsumer:
 
     def __init__(self, name: str, function: EventFunction) -> None:
         self.name = name
-        self._function = function
+        self._function: Callable[[Any], Awaitable[None] | None] = function
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         for event in events:

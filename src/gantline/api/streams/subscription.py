@@ -157,7 +157,7 @@ def event_text(name: str, data: bytes, *, position: str | None) -> bytes:
 def emitted_messages(job: Job, entry: LogEntry) -> list[tuple[str, bytes]]:
     """The domain events that were emitted with a row of the log: their types and their data."""
     events = [one for one in emitted_with(0, job, entry) if not one.emitted.is_audit]
-    return [(event.type, encode(event.document())) for event in events]
+    return [(event.type, encode(event.data())) for event in events]
 
 
 def position_text(position: str) -> bytes:
