@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from gantline import Gantline, Permanent, Retry
+from gantline import Context, Gantline, Permanent, Retry
 from gantline.auth.peppers import Peppers
 from gantline.contract.job import DEFAULT_TENANT
 from gantline.contract.store import JobStore
@@ -53,6 +53,12 @@ def make_jobs(store: str | JobStore = "memory://", **changes: Any) -> Gantline:
     @jobs.job("mail")
     async def mail(order: dict[str, Any]) -> None:
         """Send a mail."""
+
+    @jobs.job("sign", subject=lambda version: str(version["id"]))
+    async def sign(version: dict[str, Any], ctx: Context) -> None:
+        signed = {"passport_version_id": version["id"], "key_id": "dev-key-1"}
+        ctx.emit("PASSPORT_SIGNED", "PassportVersion", signed)
+        ctx.emit("passport.counted", "Counter", version.get("note", 1), aggregate_id="all")
 
     return jobs
 
