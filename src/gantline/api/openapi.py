@@ -280,7 +280,7 @@ def _camel(name: str) -> str:
 def _webhook(name: str, data: type, schemas: _Schemas) -> dict[str, Any]:
     """The request that a webhook makes for a type of event; all but their data look the same."""
     request = {
-        "operationId": f"on.{name}",
+        "operationId": f"on.{name.removesuffix('.*')}",
         "summary": f"Send {name} to an endpoint.",
         "tags": ["webhooks"],
         "security": [],

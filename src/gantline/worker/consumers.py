@@ -180,7 +180,8 @@ EventFunction = (
     Callable[[JobEvent], Awaitable[None] | None] | Callable[[DomainEvent], Awaitable[None] | None]
 )
 
-EVENT_TYPES: Final = (*(f"job.{event}" for event in Event), ALL_EVENTS, ALL_DOMAIN_EVENTS)
+EVENT_TYPES: Final = tuple(f"job.{event}" for event in Event)
+_NAMED: Final = (*EVENT_TYPES, ALL_EVENTS, ALL_DOMAIN_EVENTS)
 
 
 class FunctionConsumer:
@@ -238,7 +239,7 @@ def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[str, 
 
 
 def _check_event_type(name: str) -> None:
-    if name in EVENT_TYPES:
+    if name in _NAMED:
         return
     try:
         check_domain_type(name)
@@ -247,4 +248,4 @@ def _check_event_type(name: str) -> None:
 
 
 def _there_are() -> str:
-    return f"There are {', '.join(EVENT_TYPES)}, and what handlers emit."
+    return f"There are {', '.join(_NAMED)}, and what handlers emit."
