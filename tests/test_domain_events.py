@@ -204,12 +204,12 @@ async def refusal_of(*arguments: Any, subject: str = "s", **options: Any) -> str
 async def test_a_type_that_cannot_be_is_refused_with_the_rule(name: str) -> None:
     refused = await refusal_of(name, "Order")
     assert "1 to 80 letters, digits, dots, hyphens and underscores" in refused
-    assert "not beginning with job., webhook., gantline." in refused
+    assert "does not begin with job., webhook., gantline." in refused
 
 
 @pytest.mark.parametrize("name", ["completed", "state", "progress", "reset", "message", "error"])
 async def test_a_type_that_event_streams_use_is_refused(name: str) -> None:
-    assert "event streams use that name" in await refusal_of(name, "Order")
+    assert "is not used by event streams" in await refusal_of(name, "Order")
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 80, "order.shipped-2_X", "9", "jobs", "gantline"])
@@ -220,7 +220,7 @@ async def test_other_types_are_free(name: str) -> None:
 async def test_an_aggregate_has_a_kind_and_an_id() -> None:
     assert "does not name a kind" in await refusal_of("A", "")
     assert "does not name a kind" in await refusal_of("A", "Order:1")
-    assert "needs an aggregate_id" in await refusal_of("A", "Order", subject="")
+    assert "is empty, as the job's subject is" in await refusal_of("A", "Order", subject="")
     assert "control character" in await refusal_of("A", "Order", aggregate_id="a\x00b")
     assert "lone surrogate" in await refusal_of("A", "Order", aggregate_id="a\ud800b")
     assert "longer than 512" in await refusal_of("A", "Order", aggregate_id="a" * 513)
@@ -236,7 +236,7 @@ async def test_a_run_emits_so_much_and_no_more() -> None:
     refused = []
 
     @jobs.job(subject="s")
-    async def emits(number: int, size: int, ctx: Context) -> None:
+    async def emits(ctx: Context, number: int, size: int) -> None:
         for _ in range(number):
             try:
                 ctx.emit("A", "Order", "x" * size)

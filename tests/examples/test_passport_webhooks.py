@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import msgspec
 import pytest
@@ -118,9 +119,9 @@ async def test_a_signature_is_told_and_audited_as_the_specification_has_it(
         assert received.headers["x-bpc-event-type"] == "PASSPORT_SIGNED"
         assert received.headers["x-bpc-delivery-id"] == received.webhook_id
         assert set(event) == {"event_id", "occurred_at"} | SEED.keys()
+        assert payload.keys() == SEED["payload"].keys()
         of_this_one = {"aggregate_id": version_id, "payload": payload}
         assert {name: event[name] for name in SEED} == SEED | of_this_one
-        assert SEED["payload"].keys() == payload.keys()
         kept.take(TENANT, received.body, received.headers)
         assert [tuple(one)[1:] for one in kept.of(TENANT)] == [("PASSPORT_SIGNED", version_id)]
 
@@ -139,7 +140,7 @@ async def test_a_signature_is_told_and_audited_as_the_specification_has_it(
         assert entry.payload["details"] == payload
 
 
-SEED = {
+SEED: dict[str, Any] = {
     "event_type": "PASSPORT_SIGNED",
     "aggregate_type": "PassportVersion",
     "aggregate_id": "550e8400-e29b-41d4-a716-446655440000",

@@ -28,7 +28,7 @@ _RULE: Final = "Write 1 to 80 letters, digits, dots, hyphens and underscores of 
 _RESERVED: Final = ("job.", "webhook.", "gantline.")
 # What event streams call something else, and what browsers make of a name.
 _OF_STREAMS: Final = frozenset({*Event, "state", "progress", "reset", "message", "open", "error"})
-_AGGREGATE_ID_LIMIT: Final = 512
+_ID_LIMIT: Final = 512
 
 _codec: Final = MsgspecCodec[Any](Any)
 
@@ -45,31 +45,23 @@ class Emitted(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     @classmethod
     def of(
-        cls, type_: str, aggregate: str, aggregate_id: str, payload: Any, *, is_audit: bool
+        cls, kind: str, aggregate: str, about: str, payload: Any, *, is_audit: bool
     ) -> "Emitted":
-        """Raise InvalidInput for what cannot be emitted."""
-        check_domain_type(type_)
+        """Raise InvalidInput for what cannot be emitted; `about` is the id of the aggregate."""
+        check_domain_type(kind)
         if not _NAME.fullmatch(aggregate):
+            cause = f"{aggregate[:100]!r} does not name a kind of aggregate."
+            raise InvalidInput(cause, next_step=f"{_RULE}.")
+        problem = name_problem(about, _ID_LIMIT) if about else "is empty, as the job's subject is"
+        if problem:
             raise InvalidInput(
-                f"{aggregate[:100]!r} does not name a kind of aggregate.", next_step=f"{_RULE}."
+                f"The aggregate_id of {kind} {problem}.", next_step="Give another aggregate_id=."
             )
-        if not aggregate_id:
-            raise InvalidInput(
-                f"{type_} needs an aggregate_id, for the job has no subject.",
-                next_step="Give aggregate_id=, or the job type a subject=.",
-            )
-        if problem := name_problem(aggregate_id, _AGGREGATE_ID_LIMIT):
-            raise InvalidInput(f"The aggregate_id of {type_} {problem}.")
         body = _codec.encode(payload, limit=DETAILS_LIMIT if is_audit else EMITTED_LIMIT).body
         if is_audit and body[:1] != b"{":
-            raise InvalidInput(f"The payload of the audit entry {type_} is no JSON object.")
-        return cls(
-            type=type_,
-            aggregate=aggregate,
-            aggregate_id=aggregate_id,
-            payload=msgspec.Raw(body),
-            is_audit=is_audit,
-        )
+            raise InvalidInput(f"The payload of the audit entry {kind} is no JSON object.")
+        fields = {"type": kind, "aggregate": aggregate, "aggregate_id": about}
+        return cls(**fields, payload=msgspec.Raw(body), is_audit=is_audit)
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -96,16 +88,10 @@ def read_emitted(body: bytes | None) -> Sequence[Emitted]:
 
 def check_domain_type(name: str) -> None:
     """Raise InvalidInput for what cannot be the type of a domain event."""
-    if not _NAME.fullmatch(name) or name.startswith(_RESERVED):
-        raise InvalidInput(
-            f"{name[:100]!r} cannot be the type of a domain event.",
-            next_step=f"{_RULE}, not beginning with {', '.join(_RESERVED)}.",
-        )
-    if name in _OF_STREAMS:
-        raise InvalidInput(
-            f"{name!r} cannot be the type of a domain event: event streams use that name.",
-            next_step="Take another one, such as ORDER_SHIPPED.",
-        )
+    if not _NAME.fullmatch(name) or name.startswith(_RESERVED) or name in _OF_STREAMS:
+        begins = f"that does not begin with {', '.join(_RESERVED)} and is not used by event streams"
+        cause = f"{name[:100]!r} cannot be the type of a domain event."
+        raise InvalidInput(cause, next_step=f"{_RULE}, {begins}, as completed is.")
 
 
 def includes(types: Collection[str], event_type: str) -> bool:

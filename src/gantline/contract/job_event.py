@@ -129,7 +129,7 @@ class JobEvent(msgspec.Struct, frozen=True):
         )
 
     def data(self) -> OutcomeDocument | DomainDocument:
-        """What other systems are told of it."""
+        """What other systems get of it."""
         return self.document()
 
     def cloud_event(self, source: str) -> CloudEvent:
@@ -194,8 +194,8 @@ class DomainEvent(JobEvent, frozen=True):
 
     def cloud_event(self, source: str) -> CloudEvent:
         """Its type is the domain event's own, its subject the id of the aggregate."""
-        told = super().cloud_event(source)
-        return msgspec.structs.replace(told, type=self.type, subject=self.aggregate_id)
+        usual = super().cloud_event(source)
+        return msgspec.structs.replace(usual, type=self.type, subject=self.aggregate_id)
 
 
 def emitted_with(sequence: int, job: Job, entry: LogEntry) -> list[DomainEvent]:

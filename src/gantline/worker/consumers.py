@@ -226,26 +226,18 @@ def name_of(function: Callable[..., object]) -> str:
 
 def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[str, str], bool]:
     """Select events of these types, of jobs of these types; no job types: of all."""
+    there_are = f"There are {', '.join(_NAMED)}, and what handlers emit."
     if not types:
-        raise InvalidInput("No event is named.", next_step=_there_are())
+        raise InvalidInput("No event is named.", next_step=there_are)
     for one in types:
-        _check_event_type(one)
+        try:
+            if one not in _NAMED:
+                check_domain_type(one)
+        except InvalidInput as error:
+            raise InvalidInput(f"There is no event {one!r}.", next_step=there_are) from error
     kinds = frozenset(job_types)
 
     def wants(event_type: str, job_type: str) -> bool:
         return includes(types, event_type) and (not kinds or job_type in kinds)
 
     return wants
-
-
-def _check_event_type(name: str) -> None:
-    if name in _NAMED:
-        return
-    try:
-        check_domain_type(name)
-    except InvalidInput as error:
-        raise InvalidInput(f"There is no event {name!r}.", next_step=_there_are()) from error
-
-
-def _there_are() -> str:
-    return f"There are {', '.join(_NAMED)}, and what handlers emit."

@@ -56,6 +56,7 @@ class OfOne(Preparable, Protocol[T_contra, R_co]):
     async def send(self, argument: T_contra, /) -> R_co: ...
 
 
+AnyId = str | UUID | None
 ByName = Mapping[str, Any] | None
 """The payload of any other: its arguments, if it has some."""
 
@@ -264,31 +265,21 @@ class Context:
         return new.job.job_id
 
     def emit(
-        self,
-        event_type: str,
-        aggregate: str,
-        payload: Any = None,
-        *,
-        aggregate_id: str | UUID | None = None,
+        self, event_type: str, aggregate: str, payload: Any = None, *, aggregate_id: AnyId = None
     ) -> None:
         """Say that something has happened if, and only if, this run completes; in the same step.
 
         It is an event of that name for consumers, webhooks and streams, about the aggregate of that
         kind; its id is the job's subject, where no other is given.
         """
-        self._emit(event_type, aggregate, aggregate_id, payload, is_audit=False)
+        self._emit(event_type, aggregate, aggregate_id, payload)
 
     def audit(
-        self,
-        action: str,
-        aggregate: str,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        aggregate_id: str | UUID | None = None,
+        self, action: str, aggregate: str, payload: Any = None, *, aggregate_id: AnyId = None
     ) -> None:
         """Have it in the tenant's audit trail if, and only if, this run completes.
 
-        Needs `AuditSettings(from_jobs=True)`.
+        The payload is a JSON object. Needs `AuditSettings(from_jobs=True)`.
         """
         if not self._port.audits:
             why = "ctx.audit() needs an application with AuditSettings(from_jobs=True)."
@@ -296,18 +287,12 @@ class Context:
         self._emit(action, aggregate, aggregate_id, payload or {}, is_audit=True)
 
     def _emit(
-        self,
-        type_: str,
-        aggregate: str,
-        aggregate_id: str | UUID | None,
-        payload: Any,
-        *,
-        is_audit: bool,
+        self, kind: str, aggregate: str, given: AnyId, payload: Any, *, is_audit: bool = False
     ) -> None:
         if self.is_settled:
-            raise RunOver(f"Job {self.job_id} was completed already, without {type_}.")
-        about = self.job.subject_id if aggregate_id is None else str(aggregate_id)
-        new = Emitted.of(type_, aggregate, about, payload, is_audit=is_audit)
+            raise RunOver(f"Job {self.job_id} was completed already, without {kind}.")
+        about = self.job.subject_id if given is None else str(given)
+        new = Emitted.of(kind, aggregate, about, payload, is_audit=is_audit)
         encode_emitted([*self._emitted, new])
         self._emitted.append(new)
 
