@@ -203,7 +203,7 @@ class EventReader:
             is_within_row = bool(more) and more[0].sequence == step[-1].sequence
             self._taken_last = step[-1].event_id if is_within_row else ""
             held = await self._moved(held, step[-1].sequence - is_within_row)
-            if self._is_stopping:
+            if self._is_stopping and not is_within_row:
                 return Turn.CAUGHT_UP
         if rows:
             await self._moved(held, rows[-1].sequence)
