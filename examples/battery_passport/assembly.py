@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Gantline, JobDefaults, JobStore
+from gantline import AuditSettings, Gantline, JobDefaults, JobStore
 from gantline.webhooks import WebhookSettings
 
 
@@ -32,6 +32,7 @@ def make_jobs(
         outbox=outbox,
         include=[steps],
         lifespan=open_database,
+        audit=AuditSettings(from_jobs=True),
         defaults=defaults or JobDefaults(),
         webhooks=webhooks,
     )

@@ -6,15 +6,14 @@ from uuid import UUID
 
 import msgspec
 
+from examples.battery_passport.steps import PASSPORT_SIGNED
 from gantline import Gantline
 from gantline.webhooks import BodyFormat, WebhookNotVerified, WebhookSpec, verify
-
-NOTIFIED_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
 
 
 class Received(NamedTuple):
     delivery_id: str
-    job_type: str
+    event_type: str
     passport_version_id: str
 
 
@@ -32,8 +31,7 @@ class Receiver:
         spec = WebhookSpec(
             url=url,
             description="the demo's own receiver",
-            event_types=("job.completed",),
-            job_types=NOTIFIED_OF,
+            event_types=(PASSPORT_SIGNED,),
             format=BodyFormat.BPC,
             header_prefix="X-BPC",
         )
@@ -50,9 +48,7 @@ class Receiver:
             raise WebhookNotVerified(f"There is no receiver for {tenant!r}.")
         verified = verify(body, headers, secret)
         event: dict[str, Any] = msgspec.json.decode(body)
-        outcome = event["payload"]
-        version_id = (outcome.get("result") or {}).get("passport_version_id", "")
-        received = Received(verified.webhook_id, outcome["job_type"], version_id)
+        received = Received(verified.webhook_id, event["event_type"], event["aggregate_id"])
         self._received.setdefault(tenant, {}).setdefault(verified.webhook_id, received)
 
     def of(self, tenant: str) -> list[Received]:

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -15,11 +15,14 @@ from gantline.api.documents import ListedJob
 from gantline.cli.type_stats import measure
 from gantline.contract.clock import SystemClock
 from gantline.contract.job import DELIVERY_QUEUE
+from gantline.contract.outcome import Success
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import DELIVERY_TYPE
-from gantline.manager.manager import JobManager
+from gantline.manager.manager import Ending, JobManager
 from gantline.manager.submitter import Submission
-from gantline.testing.factories import make_job
+from gantline.testing.conformance.bench import HOUR
+from gantline.testing.conformance.emitting import emitted
+from gantline.testing.factories import lane_requests, make_job
 from tests.cli.conftest import NOBODY, Place, assert_bad_option, assert_refused
 from tests.servers.http_api import ApiProcess
 
@@ -212,6 +215,21 @@ def test_events_are_shown_oldest_first(place: Place) -> None:
     nothing = place.run("events", "--type", "nope")
     assert (nothing.stdout, nothing.exit_code) == ("", 0)
     assert "no such events of the tenant 'default'" in nothing.stderr
+
+
+def test_domain_events_are_shown_before_the_end_of_their_job(place: Place) -> None:
+    async def complete(manager: JobManager) -> str:
+        job = make_job(job_type="sign", created_at=SystemClock().now())
+        await manager.submit([Submission(job)])
+        (run,) = await manager.claim("test", uuid4(), lane_requests("sign"), lease=HOUR)
+        await manager.settle([Ending(run, Success(emitted=emitted({"grams": 7})))])
+        return str(job.job_id)
+
+    job_id = place.managed(complete)
+    shipped, completed = place.json("events")
+    assert (shipped["event"], shipped["jobId"]) == ("ORDER_SHIPPED", job_id)
+    assert (shipped["reason"], shipped["attempt"]) == ("Order:o/ü-1", None)
+    assert (completed["event"], completed["attempt"]) == ("completed", 1)
 
 
 def test_the_last_events_are_those_that_match_however_many_came_after_them(

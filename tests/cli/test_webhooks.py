@@ -153,6 +153,14 @@ def test_a_key_that_is_none_is_refused_without_being_shown(
     assert "short" not in refused.stderr.replace("shorter", "")
 
 
+def test_a_webhook_for_domain_events_names_their_types(keyed: Place) -> None:
+    made = keyed.json("webhook", "add", URL, "--event", "ORDER_SHIPPED", "--event", "domain.*")
+    assert made["eventTypes"] == ["ORDER_SHIPPED", "domain.*"]
+    refused = keyed.run("webhook", "add", URL, "--event", "job.exploded")
+    assert refused.exit_code == 2
+    assert "must be some of job.completed" in refused.stderr
+
+
 def test_a_type_that_no_job_has_may_be_a_typing_error(keyed: Place, where: tuple[str, ...]) -> None:
     keyed.json(*where, "job", "submit", "document-indexing", '{"documentId": "d", "rowVersion": 1}')
     add = (*where, "webhook", "add", URL, "--type")

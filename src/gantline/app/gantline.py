@@ -22,6 +22,7 @@ from gantline.app.settings import CODE, JobDefaults, Settings
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhook_settings, webhooks_of
+from gantline.audit.job_entries import JobEntries
 from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
@@ -143,6 +144,8 @@ class Gantline(Finding, Declarations):
         if self.webhooks is not None:
             self._take_in(self.webhooks.handler())
             self._listen(self.webhooks.consumer())
+        if self._audit_settings.from_jobs:
+            self._listen(JobEntries.consumer(lambda: self.audit))
         self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
 
     def _connect(self) -> None:

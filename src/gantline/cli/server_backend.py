@@ -28,6 +28,7 @@ from gantline.contract.errors import (
     NotAuthenticated,
     ServerError,
 )
+from gantline.contract.status import JobStatus
 from gantline.manager.manager import Acted
 
 _TIMEOUT_SECONDS: Final = 15.0
@@ -94,6 +95,18 @@ class ServerBackend(AsyncClient):
                 next_step="Give --follow, or name the store by --store.",
             )
         async for event in self.follow_jobs():
+            if (emitted := event.emitted) is not None:
+                if is_chosen(emitted.job_type):
+                    yield SeenEvent(
+                        at=emitted.occurred_at,
+                        event=emitted.event_type,
+                        job_id=emitted.job_id,
+                        job_type=emitted.job_type,
+                        status=JobStatus.COMPLETED,
+                        reason=f"{emitted.aggregate_type}:{emitted.aggregate_id}",
+                        attempt=None,
+                    )
+                continue
             if (job := event.status) is None:
                 say("Some events were missed: the server does not know them any more.")
                 continue

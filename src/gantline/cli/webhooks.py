@@ -18,9 +18,9 @@ from gantline.cli.options import parse_id, span
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
+from gantline.contract.domain_event import ALL_DOMAIN_EVENTS, ALL_EVENTS
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.webhook import (
-    ALL_EVENTS,
     DELIVERY_TYPE,
     EVENT_TYPES,
     OUTCOMES,
@@ -64,8 +64,9 @@ def webhook() -> None:
     "--event",
     "event_types",
     multiple=True,
-    type=click.Choice([*EVENT_TYPES, ALL_EVENTS]),
-    help="Events to send; default: all ends of jobs.",
+    metavar="TYPE",
+    help=f"Events to send: {', '.join((*EVENT_TYPES, ALL_EVENTS))}, domain events by their types, "
+    f"{ALL_DOMAIN_EVENTS}; default: all ends of jobs.",
 )
 @click.option("--type", "job_types", multiple=True, help="Only of these job types; default: all.")
 @click.option("--description", default="")

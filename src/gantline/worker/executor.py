@@ -124,7 +124,8 @@ class Executor:
         outcome: Outcome | None = None
         try:
             if active.cause is None:  # else it was stopped while there was no child to kill
-                outcome = await child.run(_request_for(active, payload), self._port)
+                request = _request_for(active, payload, audits=self._port.audits)
+                outcome = await child.run(request, self._port)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
@@ -187,7 +188,7 @@ async def _result_of(
     return result
 
 
-def _request_for(active: ActiveRun, payload: Any) -> Request:
+def _request_for(active: ActiveRun, payload: Any, *, audits: bool) -> Request:
     handler, run, classifier = active.handler, active.run, active.handler.policy.classify
     if handler.function.__module__ == "__main__":
         raise Permanent(
@@ -206,6 +207,7 @@ def _request_for(active: ActiveRun, payload: Any) -> Request:
         classifier=None if classifier is None else import_path(classifier),
         keeps_result=handler.result_codec is not None,
         logs_progress=Event.PROGRESSED in handler.policy.events,
+        audits=audits,
         log_level=logging.getLogger().getEffectiveLevel(),
         trace_context=dict(active.carrier),
     )

@@ -300,7 +300,13 @@ class Worker:
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
             self._registry,
-            StoreRunPort(self._store, self._manager, self._find_type, self._announcer.events),
+            StoreRunPort(
+                self._store,
+                self._manager,
+                self._find_type,
+                self._announcer.events,
+                audits=any(one.of_audit for one in self._declared_consumers),
+            ),
             threads=self._threads,
             processes=self._processes,
             deadlines=deadlines,

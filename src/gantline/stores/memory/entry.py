@@ -134,6 +134,7 @@ class Entry:
             result=transition.result,
             result_omitted=transition.result_omitted,
             actor=transition.actor,
+            emitted=transition.emitted,
         )
 
     def event_entry(self, event: Event, reason: Reason, now: datetime) -> LogEntry:

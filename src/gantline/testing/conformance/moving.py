@@ -21,6 +21,7 @@ from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.sequencer import number_events
 from gantline.stores.memory import MemoryStore
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.emitting import emitted
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import JOB_TYPE, lane_requests, make_new
 
@@ -69,7 +70,7 @@ async def furnish(bench: Bench) -> None:
         )
         if status is JobStatus.QUEUED:
             (run,) = await bench.claim()
-            await bench.finish(run, Success(b'{"a":1}', once=(ONCE,)))
+            await bench.finish(run, Success(b'{"a":1}', once=(ONCE,), emitted=emitted("ü")))
     cancelled, _ = await bench.bring_to(JobStatus.CANCELLED, idempotency_key="freed")
     await bench.redrive(cancelled)
     (run,) = await bench.claim()
