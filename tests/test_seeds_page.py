@@ -248,6 +248,15 @@ def test_a_guide_maps_every_name_of_its_seed(guide: str) -> None:
     assert missing == {}
 
 
+def test_an_endpoint_of_the_bpc_worker_is_made_as_its_guide_says() -> None:
+    (block,) = blocks(page("coming-from/bpc-worker.md"), "bash")
+    gantline, webhook, add, *rest = shlex.split(block.replace("\\\n", ""))
+    assert (gantline, webhook, add) == ("gantline", "webhook", "add")
+    given = dict(commands())["webhook", "add"].make_context(add, rest).params
+    assert (given["format"], given["header_prefix"]) == ("bpc", "X-BPC")
+    assert [wait.total_seconds() for wait in given["waits"]] == [2, 4, 8, 16]
+
+
 def test_the_jobs_of_the_bpc_worker_are_moved_as_its_guide_says(postgres: PostgresServer) -> None:
     """The table is the one of its research document."""
     (move,) = blocks(page("coming-from/bpc-worker.md"), "sql")
