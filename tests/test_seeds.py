@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from gantline.contract.job import Job
 from gantline.contract.policy import Placement
 from gantline.stores import _registered, store_from_url
 from gantline.stores.memory import MemoryStore
+from gantline.testing import JobsTest
 from gantline.wakeups.trigger import parse_trigger
 from tests.api.application import ByName
 from tests.api.conftest import asker_of
@@ -69,6 +71,26 @@ async def test_without_a_correlation_id_a_job_has_one_of_its_own() -> None:
         status = (await ask("alice", "GET", accepted.json()["statusUrl"])).json()
         assert status["correlationId"] == accepted.headers["x-correlation-id"]
         assert status["correlationId"] != str(handle.job_id)
+
+
+async def test_a_status_says_when_the_job_was_created_and_last_changed() -> None:
+    """Seed 003, `DefaultJobManager`: CreatedAt and LastUpdatedAt."""
+    jobs = Gantline("memory://")
+
+    @jobs.job("ring")
+    async def ring() -> None: ...
+
+    async with JobsTest(jobs) as kit, asker_of(jobs.api(authenticator=ByName())) as ask:
+        accepted = await ask("alice", "POST", "/api/jobs", {"jobType": "ring"})
+        url = accepted.json()["statusUrl"]
+        created = (await ask("alice", "GET", url)).json()
+        assert datetime.fromisoformat(created["createdAt"]) == kit.clock.now()
+        assert created["updatedAt"] == created["createdAt"]
+        kit.clock.advance(60)
+        await kit.drain()
+        ended = (await ask("alice", "GET", url)).json()
+        assert ended["createdAt"] == created["createdAt"]
+        assert datetime.fromisoformat(ended["updatedAt"]) == kit.clock.now()
 
 
 def test_the_trigger_of_the_bpc_worker_is_a_url() -> None:
