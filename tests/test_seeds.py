@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gantline import Gantline
+from gantline import Context, Gantline
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.job import Job
@@ -56,6 +56,24 @@ def test_a_type_makes_the_keys_of_the_pattern(
     job = jobs.job("keyed", idempotency_key=template)(handle)
     made = [job.prepare(payload).job.idempotency_key for _ in range(2)]
     assert made == [key, key]
+
+
+async def test_what_was_processed_is_marked_for_seven_days() -> None:
+    """Seed 000, "Job handler implementation"."""
+    jobs = Gantline("memory://")
+    sent: list[str] = []
+
+    @jobs.job("mail")
+    async def mail(address: str, ctx: Context) -> None:
+        if await ctx.once(address):
+            sent.append(address)
+
+    async with JobsTest(jobs) as kit:
+        for days, times in ((0, 1), (6, 1), (2, 2)):
+            kit.clock.advance(timedelta(days=days))
+            await mail.submit("ada")
+            assert (await kit.drain()).completed == 1
+            assert len(sent) == times, f"{days} days later"
 
 
 async def test_without_a_correlation_id_a_job_has_one_of_its_own() -> None:
