@@ -1,7 +1,7 @@
 """A receiver of webhooks, as a customer would have one: it verifies, and counts repeats once."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -10,8 +10,6 @@ from gantline import Gantline
 from gantline.webhooks import BodyFormat, WebhookNotVerified, WebhookSpec, verify
 
 NOTIFIED_OF = ("SIGN_PASSPORT", "EXPORT_PASSPORT")
-RETRY_SECONDS: Final = (2.0, 4.0, 8.0, 16.0)
-"""The waits of the jobs themselves: five attempts, and not the three days that are usual."""
 
 
 class Received(NamedTuple):
@@ -22,6 +20,9 @@ class Received(NamedTuple):
 
 class Receiver:
     """Keeps what came for each tenant, in memory."""
+
+    retry_seconds = (2.0, 4.0, 8.0, 16.0)
+    """The waits of the jobs themselves: five attempts, and not the three days that are usual."""
 
     def __init__(self) -> None:
         self._secrets: dict[str, str] = {}
@@ -38,7 +39,7 @@ class Receiver:
             job_types=NOTIFIED_OF,
             format=BodyFormat.BPC,
             header_prefix="X-BPC",
-            retry_seconds=RETRY_SECONDS,
+            retry_seconds=self.retry_seconds,
         )
         for old in await jobs.webhooks.listed(tenant_id=tenant):
             await jobs.webhooks.delete(old.webhook_id, tenant_id=tenant)

@@ -6,19 +6,15 @@ import hmac
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
-from itertools import pairwise
 
 import msgspec
 import pytest
 
 from examples.battery_passport.assembly import make_jobs
-from examples.battery_passport.receiver import NOTIFIED_OF
-from examples.battery_passport.receiver import Receiver as Customer
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests
 from gantline import WorkerSettings
-from gantline.contract.webhook import BodyFormat, DeliveryStatus, ListedDelivery, WebhookSpec
-from gantline.testing.kit import JobsTest
+from gantline.contract.webhook import BodyFormat, WebhookSpec
 from tests.examples.conftest import Place
 from tests.examples.passports import TENANT, upload
 from tests.servers.receiver import Received, Receiver, status
@@ -86,38 +82,6 @@ async def test_a_repeated_delivery_has_the_same_id_and_the_same_body(
         ("SIGN_PASSPORT", "key_id", "passport_version_id"),
         ("EXPORT_PASSPORT", "artefacts", "key_id", "passport_version_id", "qr", "receipt_hash"),
     }
-
-
-async def test_a_receiver_that_stays_away_is_tried_five_times(receiver: Receiver) -> None:
-    jobs = make_jobs("memory://", webhooks=settings())
-    receiver.answers["/"] = status(503)
-    async with JobsTest(jobs) as kit:
-        webhook_id = await Customer().register(jobs, TENANT, receiver.url())
-        assert jobs.webhooks is not None
-        assert webhook_id is not None
-        await kit.drain()
-        await upload(jobs, "nordcell-ev")
-        await kit.drain()
-
-        async def listed() -> list[ListedDelivery]:
-            assert jobs.webhooks is not None
-            found, _ = await jobs.webhooks.deliveries(webhook_id, tenant_id=TENANT, limit=10)
-            return found
-
-        while waiting := [one.next_attempt_at for one in await listed() if one.next_attempt_at]:
-            kit.clock.advance(min(waiting) - kit.clock.now())
-            await kit.drain()
-        deliveries = await listed()
-        assert [(one.status, one.attempts, one.max_attempts) for one in deliveries] == [
-            (DeliveryStatus.FAILED, 5, 5)
-        ] * len(NOTIFIED_OF)
-        for one in deliveries:
-            delivery = await jobs.webhooks.delivery(webhook_id, one.delivery_id, tenant_id=TENANT)
-            ended = [tried.ended_at for tried in delivery.tries]
-            waits = [(after - before).total_seconds() for before, after in pairwise(ended)]
-            assert all(wait >= least for wait, least in zip(waits, (2, 4, 8, 16), strict=True))
-    assert len(receiver.received) == 5 * len(NOTIFIED_OF)
-    assert {one.headers["content-type"] for one in receiver.received} == {"application/json"}
 
 
 def is_same(one: Received, two: Received) -> bool:
