@@ -20,6 +20,9 @@ class Received(NamedTuple):
 class Receiver:
     """Keeps what came for each tenant, in memory."""
 
+    retry_seconds = (2.0, 4.0, 8.0, 16.0)
+    """The waits of the jobs themselves: five attempts, and not the three days that are usual."""
+
     def __init__(self) -> None:
         self._secrets: dict[str, str] = {}
         self._received: dict[str, dict[str, Received]] = {}
@@ -34,6 +37,7 @@ class Receiver:
             event_types=(PASSPORT_SIGNED,),
             format=BodyFormat.BPC,
             header_prefix="X-BPC",
+            retry_seconds=self.retry_seconds,
         )
         for old in await jobs.webhooks.listed(tenant_id=tenant):
             await jobs.webhooks.delete(old.webhook_id, tenant_id=tenant)
