@@ -29,7 +29,7 @@ from gantline.proof.history import (
 )
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.testing.faults import Crash, CrashPoint, intercepted
 from tests.harness import SqliteHarness
 
@@ -54,6 +54,7 @@ async def a_life(store: JobStore) -> None:
     new = make_new({"secret": "hidden-payload"}, idempotency_key="hidden-key", request_key=key)
     await store.insert([new])
     await store.ping()
+    await register_sessions(store, "w")
     (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     await store.renew("w", [run.ref], lease=LEASE)
     await store.progress([Progress(run.ref, 50, "hidden-phase")])
@@ -139,6 +140,7 @@ async def test_a_change_in_a_transaction_ends_with_its_commit() -> None:
     harness, history = SqliteHarness(), MemoryHistory()
     store = recorded(await harness.open(), history, process="p")
     await store.insert([make_new(1), make_new(2)])
+    await register_sessions(store, "w")
     first, second = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     async with store.transaction() as transaction:
         await transaction.apply(Transition.completed(first, Success(), hold_key=LEASE))

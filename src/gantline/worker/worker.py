@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
+from gantline.contract.errors import Forbidden
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
@@ -72,9 +73,13 @@ class Worker:
         schedules: Sequence[Schedule] = (),
         state: Any = None,
         find_type: Callable[[str], Any] = lambda name: None,
+        admit: Callable[[], Awaitable[str]] | None = None,
         exit_process: Callable[[int], object] = exit_process,
     ) -> None:
-        """`chores` are what the maintenance does beside its own; `find_type` gives job types."""
+        """`chores` are what the maintenance does beside its own; `find_type` gives job types.
+
+        `admit` is asked at every registration for the id of this worker's key; Forbidden ends it.
+        """
         self._store = store
         self._chores = chores
         self._storage = storage
@@ -91,6 +96,7 @@ class Worker:
         self._declared_schedules = schedules
         self._state = state
         self._find_type = find_type
+        self._admit = admit
         self._manager = manager
         self._switches = manager.switches
         self._stop_asked = asyncio.Event()
@@ -283,6 +289,7 @@ class Worker:
             longest_wait=self._longest_wait,
             keeps_up=self._runs.completer.keeps_up,
             start=self._runs.start,
+            register=self._register,
             suspects=self._runs.suspects,
         )
         self._runs.claimed_by(self._claimer)
@@ -391,10 +398,14 @@ class Worker:
             await asyncio.sleep(_REGISTER_EVERY_SECONDS)
             try:
                 await self._register()
+            except Forbidden:
+                raise
             except Exception as error:
                 _log.warning("could not register this session: %s", error)
 
     async def _register(self) -> None:
+        """Raise Forbidden where the installation requires a key that this worker does not have."""
+        key_id = await self._admit() if self._admit else ""
         host, pid = process()
         await register(
             self._store,
@@ -410,6 +421,8 @@ class Worker:
                 consumers=self._consumers.names,
                 schedules=self._schedules.declared_keys,
                 schedules_mark=self._schedules.mark,
+                draining=self.is_draining,
+                key_id=key_id,
             ),
         )
 

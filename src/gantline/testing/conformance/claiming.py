@@ -195,6 +195,7 @@ async def a_limit_of_a_type_holds_in_its_request_alone(bench: Bench) -> None:
         *lane_requests(queue="a", at_most={"test": 1}),
         *lane_requests(queue="b", limit=2),
     ]
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
@@ -204,6 +205,7 @@ async def each_queue_has_its_own_limit(bench: Bench) -> None:
     await bench.submit_many(3, queue="a")
     await bench.submit_many(3, queue="b")
     requests = [LaneRequest("a", ("test",), 1), LaneRequest("b", ("test",), 2)]
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
@@ -212,6 +214,7 @@ async def each_queue_has_its_own_limit(bench: Bench) -> None:
 async def a_queue_named_twice_gives_each_job_once(bench: Bench) -> None:
     await bench.submit_many(3)
     requests = lane_requests("test", "test", limit=2) * 2
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert len({run.job.job_id for run in runs}) == len(runs) == 3
 

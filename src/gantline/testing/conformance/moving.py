@@ -116,6 +116,7 @@ async def _complete_and_prune(bench: Bench, new: NewJob) -> None:
     """Leave nothing of a job but its key."""
     assert await bench.store.insert([new]) == [Applied(1)]
     requests = lane_requests(new.job.job_type)
+    await bench.register("worker-1")
     (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     ended = Transition.completed(run, Success(), hold_key=100 * HOUR)
     assert await bench.store.apply([ended]) == [Applied(3)]
@@ -128,6 +129,7 @@ async def _with_events(bench: Bench) -> None:
     new = make_new("with events", logged=True, tenant_id="tenant", job_type="logged")
     await bench.store.insert([new])
     requests = [LaneRequest("default", ("logged",), 1, ("logged",))]
+    await bench.register("worker-1")
     (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     await bench.store.progress([Progress(run.ref, 12.5, "begun", logged=True)])
     await bench.finish(run, PERMANENT)
