@@ -494,6 +494,8 @@ class Gantline(Finding, Declarations):
             what = "no declared job is in the queue %r; those with jobs are: %s"
             _log.warning(what, queue, ", ".join(declared))
         await self.open()
+        from gantline.auth.worker_key import WorkerKey  # who only submits needs none
+
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
@@ -511,6 +513,7 @@ class Gantline(Finding, Declarations):
                 schedules=self.declared_schedules,
                 state=state,
                 find_type=self.find_type,
+                admit=WorkerKey(self.store, clock=self.clock).check,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
             with self.watching.of(worker):

@@ -8,11 +8,12 @@ import msgspec
 
 from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.store import JobStore
-from gantline.contract.text import LABEL_LIMIT, storable
+from gantline.contract.text import storable
 from gantline.manager.records import all_records, made_once
 from gantline.runtime import new_uuid, process
 
 _STORE: Final = "store"
+_HOST_LIMIT: Final = 64
 TIME_TO_LIVE: Final = timedelta(seconds=60)
 
 
@@ -42,7 +43,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def new_session_id() -> str:
     """Unique for every start, so that a process never finds what an earlier one held."""
     host, pid = process()
-    return f"{storable(host, LABEL_LIMIT // 2)}-{pid}-{new_uuid().hex[:8]}"
+    return f"{storable(host[:_HOST_LIMIT], _HOST_LIMIT)}-{pid}-{new_uuid().hex[:8]}"
 
 
 async def store_id(store: JobStore) -> str:

@@ -47,6 +47,7 @@ from gantline.worker.upkeep import maintain_for_ever
 _log = logging.getLogger("gantline.worker")
 
 _REGISTER_EVERY_SECONDS: Final = 20.0
+_SHORT_DRAIN_SECONDS: Final = 0.2
 # How long after the drain a stop waits for the store. Shorter than the supervisor's grace.
 _LAST_WRITES_SECONDS: Final = 4.0
 _LAST_HINTS_SECONDS: Final = 1.0
@@ -145,7 +146,7 @@ class Worker:
                 task.cancel()
             await self._runs.end_quarantine()
             await self._close(
-                self._runs.drain(),
+                self._drain(),
                 self._consumers.stop(self._settings.drain.total_seconds()),
                 self._schedules.stop(),
                 asyncio.gather(*background, return_exceptions=True),
@@ -396,12 +397,27 @@ class Worker:
     async def _register_for_ever(self) -> None:
         while True:
             await asyncio.sleep(_REGISTER_EVERY_SECONDS)
-            try:
-                await self._register()
-            except Forbidden:
-                raise
-            except Exception as error:
-                _log.warning("could not register this session: %s", error)
+            await self._register_again()
+
+    async def _register_again(self) -> None:
+        try:
+            await self._register()
+        except Forbidden:
+            raise
+        except Exception as error:
+            _log.warning("could not register this session: %s", error)
+
+    async def _drain(self) -> None:
+        """Where it takes a while, be registered meanwhile as one that drains."""
+        draining, seconds = asyncio.create_task(self._runs.drain()), _SHORT_DRAIN_SECONDS
+        try:
+            while not (await asyncio.wait([draining], timeout=seconds))[0]:
+                seconds = _REGISTER_EVERY_SECONDS
+                with suppress(Forbidden):
+                    await self._register_again()
+            await draining
+        finally:
+            draining.cancel()
 
     async def _register(self) -> None:
         """Raise Forbidden where the installation requires a key that this worker does not have."""
