@@ -55,9 +55,7 @@ async def test_a_worker_that_was_frozen_for_longer_than_its_registration_goes_on
         assert session.session_id == worker.session_id
 
 
-async def test_a_store_that_is_away_when_a_worker_registers_again_does_not_keep_it_from_claiming() -> (
-    None
-):
+async def test_a_worker_tries_to_register_again_until_it_can() -> None:
     """Its registration is over, and the first try to register again fails."""
     failures = 0
 

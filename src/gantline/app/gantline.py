@@ -48,6 +48,7 @@ from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.local import Hub
 from gantline.wakeups.remote import RemoteWakeup
+from gantline.wakeups.snapshot_cache import SnapshotCache
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
@@ -129,6 +130,7 @@ class Gantline(Finding, Declarations):
         self._most_schedules = settings.most_schedules
         self._most_waiting = settings.whole("waiting_per_tenant", least=0, most=10**9)
         self._history_folder = settings["history"]
+        self._read_cache_seconds = settings.number("read_cache_seconds", most=60)
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -172,8 +174,16 @@ class Gantline(Finding, Declarations):
             observer=self.watching.observer,
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
+            changed=lambda job_ids: self.snapshots.forget(job_ids),
         )
-        self.waiter = JobWaiter(self.store, self.new_wakeup, lambda: self.is_open)
+        self.snapshots = SnapshotCache(
+            self.manager,
+            seconds=self._read_cache_seconds,
+            monotonic=lambda: self.clock.monotonic(),
+            ask=lambda: self.wakeup.notify(Hint.WATCHED),
+        )
+        """How jobs are shown: from memory for a moment, where a setting says so."""
+        self.waiter = JobWaiter(self.snapshots, self.new_wakeup, lambda: self.is_open)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -296,7 +306,7 @@ class Gantline(Finding, Declarations):
             self._check_durability()
             if self.outbox is not None:
                 await self.outbox.open()
-            await self.wakeup.open(None)
+            await self.wakeup.open(self.snapshots.on_hint if self.snapshots.is_on else None)
         except BaseException:
             await self._close_stores()
             raise
