@@ -58,12 +58,13 @@ class StuckWorker:
         await register(self.store, session)
 
     async def run_one(self, outcome: Outcome) -> None:
-        await register_sessions(self.store, "stuck")
-        (run,) = await self.manager.claim("stuck", uuid4(), lane_requests(limit=1), lease=LEASE)
+        await register_sessions(self.store, "runner")
+        (run,) = await self.manager.claim("runner", uuid4(), lane_requests(limit=1), lease=LEASE)
         await self.manager.settle([Ending(run, outcome)])
 
     async def crash_one(self) -> None:
-        await self.manager.claim("stuck", uuid4(), lane_requests(limit=1), lease=LEASE)
+        await register_sessions(self.store, "runner")
+        await self.manager.claim("runner", uuid4(), lane_requests(limit=1), lease=LEASE)
         self.clock.advance(LEASE + timedelta(seconds=1))
         await Reaper(self.store).run_once()
 

@@ -170,6 +170,9 @@ class Outcome:
         return cls(tuple(answers), msgspec.json.encode(left))
 
 
+_SESSIONS: Final = ("warm", "worker", "heir", "begin", "session-1", "session-2")
+
+
 class Stage:
     """A schema, and three stores on it: one for each session, and one that looks."""
 
@@ -195,8 +198,7 @@ class Stage:
                 pass
 
     async def _register(self) -> None:
-        names = ("warm", "worker", "heir", "begin", "session-1", "session-2")
-        await register_sessions(self.looker, *names)
+        await register_sessions(self.looker, *_SESSIONS)
 
     async def close(self) -> None:
         for store in (self.looker, *self.stores):
@@ -461,6 +463,7 @@ async def _in_order(pair: Pair, order: tuple[int, ...]) -> Outcome:
     store = MemoryStore(clock=clock)
     world = World(_MODEL, _Harness(clock), store)
     answers, verbs = ["", ""], (pair.one, pair.other)
+    await register_sessions(store, *_SESSIONS)
     with hosted_by(StandingHost(clock)):
         context = await pair.begin(Desk(world, store, "begin"), clock)
         for index in order:
