@@ -270,8 +270,8 @@ async def a_claim_whose_answer_was_lost_is_answered_though_the_registration_is_o
 async def _is_refused(bench: Bench, session: str) -> bool:
     try:
         await bench.store.claim(session, uuid4(), lane_requests(), lease=LEASE)
-    except SessionNotRegistered:
-        return True
+    except SessionNotRegistered as error:
+        return session in error.cause
     return False
 
 
