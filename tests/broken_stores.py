@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from gantline.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
-from gantline.contract.records import RecordWrite
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -125,6 +125,16 @@ class ClaimForgetsItsId(MemoryStore):
         self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         return await super().claim(session, uuid4(), requests, lease=lease)
+
+
+class ClaimsForAnybody(MemoryStore):
+    """It is not asked whether the session is registered."""
+
+    async def claim(
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        await self.write_records([RecordWrite(SESSIONS, session, b"{}")])
+        return await super().claim(session, claim_id, requests, lease=lease)
 
 
 class ClaimNotAtomic(MemoryStore):
@@ -642,6 +652,7 @@ BROKEN: dict[type[MemoryStore], str] = {
     LeaseUnfenced: "fencing.a_run_that_is_over_cannot_be_renewed_or_progress",
     RenewsByTokenAlone: "leases.a_run_of_another_session_is_reported_lost",
     ClaimForgetsItsId: "answers.a_claim_is_not_done_twice",
+    ClaimsForAnybody: "claiming.only_a_registered_session_claims",
     ClaimNotAtomic: "races.of_two_claims_each_job_goes_to_one",
     ClaimsTheFuture: "claiming.what_is_not_due_is_not_claimed",
     PriorityIgnored: "claiming.the_order_is_priority_then_time_due_then_id",

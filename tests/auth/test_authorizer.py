@@ -61,7 +61,8 @@ def allowed(principal: str, action: Action) -> set[str]:
             return own if action in INSTALLATION_WIDE else set(HERE)
         case "system operator":
             is_admins = action in (Action.MANAGE_KEYS, Action.READ_AUDIT)
-            return own if is_admins else set(EVERYWHERE)
+            is_nobodys = action is Action.RUN
+            return own if is_admins or is_nobodys else set(EVERYWHERE)
         case _:
             return own
 

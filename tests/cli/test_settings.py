@@ -83,6 +83,7 @@ def test_every_setting_is_shown_with_its_variable_and_help(place: Place) -> None
         "rate_limit_per_tenant",
         "schedules_per_tenant",
         "waiting_per_tenant",
+        "read_cache_seconds",
         "webhook_allow",
         "webhook_ports",
         "webhook_source",

@@ -25,7 +25,7 @@ from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import number_events
 from gantline.manager.switches import Switches
 from gantline.testing.conformance.emitting import emitted
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.testing.faults import Call, Crash, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
@@ -92,6 +92,7 @@ class Place:
             JobManager(self.store),
             lane_requests(jobs[0].job.job_type, limit=number),
         )
+        await register_sessions(self.store, "worker")
         runs = await manager.claim("worker", uuid4(), requests, lease=HOUR)
         await manager.settle([Ending(run, Success(emitted=emitted)) for run in runs])
         await number_events(self.store)

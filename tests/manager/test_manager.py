@@ -29,11 +29,12 @@ from gantline.contract.retry import Fixed
 from gantline.contract.snapshot import JobSnapshot, Progress, Run
 from gantline.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.manager.manager import Acted, Ending, JobManager, Settled, Submitted
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_job, number
+from gantline.testing.factories import lane_requests, make_job, number, register_sessions
 from gantline.testing.faults import Call, intercepted
 
 LEASE = timedelta(seconds=60)
@@ -60,6 +61,7 @@ class Desk:
         return await self.claim(job.job_type)
 
     async def claim(self, *job_types: str) -> Run:
+        await register_sessions(self.store, "worker-1")
         (run,) = await self.manager.claim(
             "worker-1", uuid4(), lane_requests(*job_types), lease=LEASE
         )
@@ -531,6 +533,7 @@ async def test_progress_is_from_0_to_100(desk: Desk, given: float, shown: float)
 async def test_a_session_may_have_any_name(desk: Desk) -> None:
     await desk.submit(make_job())
     name = "\0\ud800" * 500
+    await register_sessions(desk.store, storable(name, LABEL_LIMIT))
     (run,) = await desk.manager.claim(name, uuid4(), lane_requests(), lease=LEASE)
     assert len(run.session) == 256
     renewal = await desk.manager.renew(name, [run.ref], lease=LEASE)

@@ -34,7 +34,7 @@ from gantline.stores.memory import MemoryStore
 from gantline.telemetry import metrics
 from gantline.telemetry.metrics_page import MAX_AGE_SECONDS, Depths, KnownLabels
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_job, make_new
+from gantline.testing.factories import lane_requests, make_job, make_new, register_sessions
 from gantline.testing.faults import Call, intercepted
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
@@ -98,6 +98,7 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     ):
         await store.insert([make_new(0, job_type=job_type, queue=queue) for _ in range(count)])
     await store.insert([make_new(0, job_type="well", delay=HOUR) for _ in range(4)])
+    await register_sessions(store, "w")
     failing = await manager.claim("w", uuid4(), lane_requests("for-good"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     await manager.settle([Ending(run, failure) for run in failing])
@@ -133,6 +134,7 @@ async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) ->
     jobs, manager = shop(store), JobManager(store)
     await begin_cursor(store, "webhooks", from_start=False)
     await store.insert([make_new(0, job_type="well") for _ in range(3)])
+    await register_sessions(store, "w")
     runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     await number_events(store)
@@ -146,6 +148,7 @@ async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_
     store = await place.open()
     jobs, manager = shop(store), JobManager(store)
     await store.insert([make_new(0, job_type="well")])
+    await register_sessions(store, "w")
     runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     lag = "gantline_retention_lag_seconds"
@@ -248,6 +251,7 @@ async def test_times_fall_into_their_buckets() -> None:
     store = MemoryStore(clock=clock)
     jobs = shop(store)
     app = jobs.health_app()
+    await register_sessions(store, "w")
     for waited in (0.0, 0.005, 0.006, 59.0, 4000.0):
         await store.insert([make_new(0, job_type="well")])
         clock.advance(timedelta(seconds=waited))
@@ -270,6 +274,7 @@ async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
     jobs = shop(store)
     app, observer = jobs.health_app(), jobs.watching.observer
     await store.insert([make_new(0, job_type="well"), make_new(0, job_type="unheard-of")])
+    await register_sessions(store, "w")
     await jobs.manager.claim("w", uuid4(), lane_requests("well", "unheard-of"), lease=HOUR)
     clock.advance(2 * HOUR)
     await Reaper(store, observer=observer).run_once()
@@ -285,6 +290,7 @@ async def test_a_run_that_was_over_is_not_counted() -> None:
     jobs = shop(store)
     app = jobs.health_app()
     await store.insert([make_new(0, job_type="well")])
+    await register_sessions(store, "w")
     (run,) = await jobs.manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     stale = msgspec.structs.replace(run, token=uuid4())
@@ -339,7 +345,9 @@ async def test_an_observer_that_fails_harms_no_job() -> None:
 
             return fail
 
-    manager = JobManager(MemoryStore(clock=FakeClock()), observer=Broken())
+    store = MemoryStore(clock=FakeClock())
+    await register_sessions(store, "w")
+    manager = JobManager(store, observer=Broken())
     job = make_job(0)
     await manager.submit([Submission(job)])
     (run,) = await manager.claim("w", uuid4(), lane_requests(), lease=HOUR)

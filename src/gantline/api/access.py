@@ -29,57 +29,24 @@ class OfType(Protocol):
 _OfType = TypeVar("_OfType", bound=OfType)
 
 
-class JobCache:
-    """Read a job; one that has ended from memory, where it was read a moment ago. Off by default.
-
-    What has ended changes only by a redrive or a delete: one made here is seen at once, one made
-    elsewhere when the moment is over.
-    """
-
-    def __init__(self, jobs: Jobs, *, seconds: float, most: int) -> None:
-        self._jobs = jobs
-        self._seconds = seconds
-        self._most = most
-        self._kept: dict[UUID, tuple[float, JobSnapshot]] = {}
-
-    async def get(self, job_id: UUID) -> JobSnapshot | None:
-        if self._seconds <= 0:
-            return (await self._jobs.store.get([job_id], tenant_id=None))[0]
-        kept = self._kept.get(job_id)
-        if kept is not None and kept[0] > self._jobs.clock.monotonic():
-            return kept[1]
-        (job,) = await self._jobs.store.get([job_id], tenant_id=None)
-        if job is not None and job.status.is_terminal:
-            self._keep(job_id, job)
-        return job
-
-    def _keep(self, job_id: UUID, job: JobSnapshot) -> None:
-        if len(self._kept) >= self._most:
-            self._kept.clear()  # it is full of what is about to expire anyhow
-        self._kept[job_id] = (self._jobs.clock.monotonic() + self._seconds, job)
-
-    def forget(self, job_id: UUID) -> None:
-        self._kept.pop(job_id, None)
-
-
 class Access:
     """The second question of every operation: may this principal do this to that?"""
 
-    def __init__(self, jobs: Jobs, gate: Gate, cache: JobCache) -> None:
+    def __init__(self, jobs: Jobs, gate: Gate) -> None:
         self._jobs = jobs
         self._gate = gate
-        self._cache = cache
 
     async def job(self, call: Call) -> JobSnapshot:
         """The job that the path names; raise Refused or a GantlineError if the caller may not."""
         action = call.right
-        read = self._cache.get if action is Action.READ else self.read
-        job = await read(call.job_id)
         tenant_id = call.principal.tenant_id
+        # Another tenant's is always read, so that it takes no less time than one that is not there.
+        kept = self._jobs.snapshots.find(call.job_id, tenant_id) if action is Action.READ else None
+        job = kept or await self.read(call.job_id)
         if job is None or job.job.tenant_id != tenant_id:
             # It may be the external id of a job of the caller's own tenant, whoever has it as id.
             (own,) = await self._jobs.store.held([external_key(tenant_id, call.job_id)])
-            job = await read(own) if own is not None else job
+            job = await self.read(own) if own is not None else job
         job_id = call.job_id if job is None else job.job.job_id
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         call.is_decided = True
@@ -111,7 +78,7 @@ class Access:
             raise forbidden(call.right)
 
     async def read(self, job_id: UUID) -> JobSnapshot | None:
-        return (await self._jobs.store.get([job_id], tenant_id=None))[0]
+        return (await self._jobs.snapshots.get([job_id], tenant_id=None))[0]
 
     async def _not_there(
         self, call: Call, job_id: UUID, job: JobSnapshot | None

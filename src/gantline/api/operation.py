@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from gantline.api.access import Access, JobCache
+from gantline.api.access import Access
 from gantline.api.call import Call, Identify
 from gantline.api.port import Jobs
 from gantline.api.requests import NoQuery, Sent
@@ -83,7 +83,6 @@ class Parts(NamedTuple):
     settings: ApiSettings
     responses: Responses
     access: Access
-    cache: JobCache
     submitter: Submitter
     seals: SealKeeper
     streams: Streams
@@ -99,7 +98,6 @@ class Operations:
         self._settings = parts.settings
         self._responses = parts.responses
         self._access = parts.access
-        self._cache = parts.cache
         self._submitter = parts.submitter
         self._seals = parts.seals
         self._streams = parts.streams

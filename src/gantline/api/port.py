@@ -28,6 +28,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
 from gantline.schedules.schedules import Schedules
 from gantline.wakeups.job_waiter import JobWaiter
+from gantline.wakeups.snapshot_cache import SnapshotCache
 from gantline.worker.handler import Handler
 
 
@@ -126,6 +127,9 @@ class Jobs(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def snapshots(self) -> SnapshotCache: ...
 
     @property
     def waiter(self) -> JobWaiter: ...

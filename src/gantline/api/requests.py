@@ -200,6 +200,13 @@ class QueuesQuery(TenantQuery, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 
 
+class WorkersQuery(Sent, frozen=True, kw_only=True):
+    """Which workers to list."""
+
+    limit: Limit = 50
+    cursor: CursorText | None = None
+
+
 class JobEventsQuery(Sent, frozen=True, kw_only=True):
     """How to follow a job, for clients that can send no headers."""
 

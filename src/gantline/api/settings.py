@@ -42,10 +42,6 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """After how long to ask again, as a 202 says."""
     hold_request_key_hours: float = 24.0
     """How long an Idempotency-Key is remembered."""
-    cache_seconds: float = 0.0
-    """How long jobs that have ended are kept in memory for reading; 0 is not at all."""
-    cache_jobs: int = 10_000
-    """How many of them."""
     queues_per_tenant: int = 1000
     """In how many queues a tenant may have jobs before a new one is refused to those who may name
     queues that a job type does not declare. Each is a line of everybody's statistics."""

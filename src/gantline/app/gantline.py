@@ -49,6 +49,7 @@ from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.local import Hub
 from gantline.wakeups.remote import RemoteWakeup
+from gantline.wakeups.snapshot_cache import SnapshotCache
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
@@ -130,6 +131,7 @@ class Gantline(Finding, Declarations):
         self._most_schedules = settings.most_schedules
         self._most_waiting = settings.whole("waiting_per_tenant", least=0, most=10**9)
         self._history_folder = settings["history"]
+        self._read_cache_seconds = settings.number("read_cache_seconds", most=60)
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -175,8 +177,16 @@ class Gantline(Finding, Declarations):
             observer=self.watching.observer,
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
+            changed=lambda job_ids: self.snapshots.forget(job_ids),
         )
-        self.waiter = JobWaiter(self.store, self.new_wakeup, lambda: self.is_open)
+        self.snapshots = SnapshotCache(
+            self.manager,
+            seconds=self._read_cache_seconds,
+            monotonic=lambda: self.clock.monotonic(),
+            ask=lambda: self.wakeup.notify(Hint.WATCHED),
+        )
+        """How jobs are shown: from memory for a moment, where a setting says so."""
+        self.waiter = JobWaiter(self.snapshots, self.new_wakeup, lambda: self.is_open)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -299,7 +309,7 @@ class Gantline(Finding, Declarations):
             self._check_durability()
             if self.outbox is not None:
                 await self.outbox.open()
-            await self.wakeup.open(None)
+            await self.wakeup.open(self.snapshots.on_hint if self.snapshots.is_on else None)
         except BaseException:
             await self._close_stores()
             raise
@@ -497,6 +507,8 @@ class Gantline(Finding, Declarations):
             what = "no declared job is in the queue %r; those with jobs are: %s"
             _log.warning(what, queue, ", ".join(declared))
         await self.open()
+        from gantline.auth.worker_key import WorkerKey  # who only submits needs none
+
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
@@ -514,6 +526,7 @@ class Gantline(Finding, Declarations):
                 schedules=self.declared_schedules,
                 state=state,
                 find_type=self.find_type,
+                admit=WorkerKey(self.store, clock=self.clock).check,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
             with self.watching.of(worker):

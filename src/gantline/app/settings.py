@@ -116,6 +116,7 @@ SETTINGS: Final = (
     Setting("rate_limit_per_tenant", "", "How often a tenant may ask the API, as for a key."),
     Setting("schedules_per_tenant", "1000", "How many a tenant may have; code's are not refused."),
     Setting("waiting_per_tenant", "1000000", "How many jobs of a tenant but your own may wait."),
+    Setting("read_cache_seconds", "0", "How old a status read from memory may be; 0: none is."),
     Setting("webhook_allow", "", "Networks of your own that webhooks may reach: 10.1.0.0/16."),
     Setting("webhook_ports", "443", "Ports by which webhooks may reach the public: 443 8443."),
     Setting("webhook_source", "/gantline", "How CloudEvents name this installation."),

@@ -55,6 +55,7 @@ _OPERATOR: Final = (
         Action.MANAGE_QUEUES,
         Action.MANAGE_TYPES,
         Action.MANAGE_WEBHOOKS,
+        Action.READ_WORKERS,
     }
     | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
 )

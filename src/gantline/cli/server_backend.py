@@ -12,6 +12,7 @@ from gantline.api.documents import (
     ListedJob,
     QueuesDocument,
     StatusDocument,
+    WorkerDocument,
 )
 from gantline.api.searching import FindOptions
 from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, FaultyEntry
@@ -182,7 +183,10 @@ class ServerBackend(AsyncClient):
                 answers.append(job_id)
         return answers
 
-    # -- queues and types -------------------------------------------------------------------------
+    # -- queues, workers and types ----------------------------------------------------------------
+
+    async def sessions(self) -> list[WorkerDocument]:
+        return [one async for one in self.workers()]
 
     async def queues(
         self, *, queue: Sequence[str] = (), limit: int = _MOST_COUNTED

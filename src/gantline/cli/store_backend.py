@@ -20,6 +20,7 @@ from gantline.api.documents import (
     QueuesDocument,
     QueueState,
     StatusDocument,
+    WorkerDocument,
 )
 from gantline.api.requests import DepthCap
 from gantline.api.searching import FindOptions, find_each, make_filter
@@ -259,6 +260,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     async def _queue_state(self, queue: str) -> QueueState:
         await self._cli.hint(self._store, Hint.SWITCHED)
         return queue_state(queue, self._switches)
+
+    async def sessions(self) -> list[WorkerDocument]:
+        found = await live_sessions(self._store)
+        return msgspec.convert(found, list[WorkerDocument], from_attributes=True)
 
     async def types(self) -> list[TypeSeen]:
         await self._switches.refresh()

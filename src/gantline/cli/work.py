@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from gantline.app import Gantline
+from gantline.auth.worker_key import WorkerKey
 from gantline.cli.command import exiting
 from gantline.cli.health import health_address, supervise, watched
 from gantline.cli.options import (
@@ -172,6 +173,7 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
+        await WorkerKey(app.store, clock=app.clock).check()
         has_webhooks = bool(await app.store.read_records(ENDPOINTS, limit=1))
     await app.switches.refresh()
     if app.switches.closed is not None and app.switches.closed.has_moved:

@@ -22,6 +22,7 @@ GantlineError
 ├── ScheduleConflict        SCHEDULE_CONFLICT: the name is taken, or code has declared it
 ├── RequestRefused          any other code of a server, a newer one for example: see `error_code`
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
+├── SessionNotRegistered    SESSION_NOT_REGISTERED: only a registered worker claims
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
 ├── NotAuthenticated        UNAUTHENTICATED: there are no credentials (401)
@@ -74,6 +75,7 @@ class Code(StrEnum):
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
+    SESSION_NOT_REGISTERED = "SESSION_NOT_REGISTERED"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     INVALID_CREDENTIALS = "INVALID_CREDENTIALS"
     FORBIDDEN = "FORBIDDEN"
@@ -259,6 +261,18 @@ class RequestRefused(GantlineError):
 
 class IllegalTransition(GantlineError):
     code = Code.ILLEGAL_TRANSITION
+
+
+class SessionNotRegistered(GantlineError):
+    """Nothing was claimed. A worker registers again, and claims again."""
+
+    code = Code.SESSION_NOT_REGISTERED
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"The session {session} is not registered, or its registration is over.",
+            next_step="Register it, then claim again.",
+        )
 
 
 class RunOver(GantlineError):

@@ -34,6 +34,7 @@ from gantline.manager.reaper import Reaper
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
+from gantline.testing.factories import register_sessions
 from gantline.testing.faults import Call, Crash, intercepted
 from gantline.testing.listening import Listening
 from gantline.testing.schedules import DueSchedules
@@ -127,6 +128,7 @@ class JobsTest:
         self._app.move_to(wrapped, clock=self.clock, trigger="")
         self._app.after_submit = self._drain_if_inline
         await self._app.__aenter__()
+        await register_sessions(wrapped, _SESSION)
         await self._schedules.store_declared()
         return self
 

@@ -43,7 +43,6 @@ class Acting(Operations):
         )
         _done(acted)
         self._streams.look()
-        self._cache.forget(job.job.job_id)
         self._jobs.wakeup.notify(job_id=job.job.job_id)
         return await self._standing(call, job, status=200)
 
@@ -78,7 +77,6 @@ class Acting(Operations):
         )
         if isinstance(answer, GantlineError):
             raise answer
-        self._cache.forget(job.job.job_id)
         return Response(status_code=204, headers={"cache-control": PRIVATE})
 
     async def _job(self, call: Call) -> JobSnapshot:

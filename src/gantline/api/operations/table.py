@@ -16,6 +16,7 @@ from gantline.api.operations.schedules import ScheduleOperations
 from gantline.api.operations.statistics import Statistics
 from gantline.api.operations.submit import BatchSent, Submitting
 from gantline.api.operations.webhooks import WebhookOperations
+from gantline.api.operations.workers import Workers
 from gantline.api.problems import ApiCode
 from gantline.api.schedule_documents import (
     NewSchedule,
@@ -314,6 +315,12 @@ def operations_of(parts: Parts) -> list[Operation]:
             Action.READ_SCHEDULES,
             "List the next runs, in UTC and as clocks in its zone show them.",
             schedules.next_runs, {200: RunsToCome}, _NOT_FOUND, query=NextQuery, is_long=True),
+
+        Operation("listWorkers", "GET", "/api/workers", "workers",
+            Action.READ_WORKERS,
+            "List the worker processes that live, of all tenants, by session id.",
+            Workers(parts).listed, {200: documents.WorkersPage}, query=requests.WorkersQuery,
+            is_long=True),
 
         Operation("listAuditEvents", "GET", "/api/audit", "audit",
             Action.READ_AUDIT,

@@ -18,7 +18,7 @@ import msgspec
 
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, later
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import SessionNotRegistered, StoreMisconfigured
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -31,7 +31,7 @@ from gantline.contract.query import (
     PruneRule,
     at_most,
 )
-from gantline.contract.records import Record, RecordWrite
+from gantline.contract.records import SESSIONS, Record, RecordWrite
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -234,6 +234,8 @@ class MemoryStore:
             if before:
                 return before
             now = self._clock.now()
+            if self._records.current(SESSIONS, session, now) is None:
+                raise SessionNotRegistered(session)
             due = [
                 (entry, request) for request in requests for entry in self._take_due(request, now)
             ]
