@@ -139,6 +139,10 @@ class JobQuery(Search, frozen=True, kw_only=True):
     """Which jobs to list."""
 
     status: Annotated[list[str], Meta(max_length=20)] = msgspec.field(default_factory=list)
+    """Queued, Running, Completed, Failed, Poisoned or Cancelled, or what is shown as `state`:
+    Scheduled, Retrying, Cancelling."""
+    due_before: Instant | None = None
+    """Queued jobs that are due before this instant."""
 
 
 class DeadQuery(Search, frozen=True, kw_only=True):

@@ -333,7 +333,9 @@ class SqliteStore:
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, job_filter, limit=at_most(limit), after=after)
+            lambda connection: query.find(
+                connection, job_filter, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
