@@ -4,6 +4,7 @@ import asyncio
 import copy
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID

@@ -112,6 +112,7 @@ def _settings(cli: Cli, app: Gantline | None) -> Check:
         lambda: named.whole("processes", least=1, most=MOST_PROCESSES),
         lambda: parse_address(named["health"]) if named["health"] else None,
         lambda: named.choice("require_broker", "yes", "no"),
+        lambda: named.choice("subject_required", "yes", "no"),
         lambda: named.choice("log_format", "text", "json"),
         lambda: rate_limits(named),
         lambda: trusted_proxies(named),

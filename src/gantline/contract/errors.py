@@ -189,6 +189,21 @@ class SubmitConflict(GantlineError):
         return JobIdConflict("The job id is taken by another job.", next_step="Use a new id.")
 
 
+class KeyTaken(SubmitConflict):
+    """A job cannot be redriven, since another one has its key by now: `holder`.
+
+    The text names it only where it `is_shown`: to those who may see that job.
+    """
+
+    def __init__(self, holder: UUID | None, *, is_shown: bool = False) -> None:
+        other = f"The job {holder}" if holder and is_shown else "Another job"
+        super().__init__(
+            f"{other} has the idempotency key of this one by now.",
+            next_step="Look whether it has done the work; if it fails, this one can be redriven.",
+        )
+        self.holder = holder
+
+
 class JobIdConflict(SubmitConflict):
     code = Code.JOB_ID_CONFLICT
 

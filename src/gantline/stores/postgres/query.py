@@ -125,7 +125,7 @@ async def find(
     states: list[State | None] = [*sorted(filter.statuses)] or [None]
     scans, values = [], list[object]()
     for state in states:
-        for way in await _find_ways(sql, filter, state and status_of(state)):
+        for way in await _find_ways(sql, filter, None if state is None else status_of(state)):
             scan, of_scan = _scan(filter, state, limit + 1, after, way, now)
             scans.append(f"({scan})")
             values += of_scan
@@ -196,7 +196,7 @@ def _scan(
     now: int | None,
 ) -> tuple[str, list[object]]:
     """Make the query for the (created_at, id) of matching jobs in one state, newest first."""
-    status = state and status_of(state)
+    status = None if state is None else status_of(state)
     source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)
     conditions, values = _conditions(filter, way, created_at)
     of_state, state_values = make_state_terms(

@@ -123,7 +123,7 @@ def find(
     scans = [
         _scan(connection, filter, state, limit + 1, after, way, now)
         for state in states
-        for way in _find_ways(connection, filter, state and status_of(state))
+        for way in _find_ways(connection, filter, None if state is None else status_of(state))
     ]
     found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
@@ -182,7 +182,7 @@ def _scan(
     now: int,
 ) -> list[Row]:
     """The (created_at, id) of matching jobs in one state, newest first."""
-    status = state and status_of(state)
+    status = None if state is None else status_of(state)
     source, order = _SOURCES.get(status, _ENDED), "job"
     conditions, values = make_state_terms(
         filter, state, placeholder="?", now=str(now), of_last=_of_last
