@@ -106,7 +106,7 @@ class WebhookToCreate(WebhookToKeep, frozen=True, kw_only=True):
     """The same, with the secret that its receiver has from another system; made where there is
     none."""
 
-    secret: Annotated[str, Meta(min_length=16, max_length=256)] | None = None
+    secret: Annotated[str, Meta(max_length=256)] | None = None
     """`whsec_…`, or a plain text. It is never shown again."""
 
     @property

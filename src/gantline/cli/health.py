@@ -38,8 +38,9 @@ def path_options(function: F) -> F:
 
 
 def health_paths(cli: Cli, live: str | None = None, ready: str | None = None) -> HealthPaths:
-    """The paths that flags give, else the settings."""
-    return HealthPaths(live or cli.settings["live_path"], ready or cli.settings["ready_path"])
+    """The paths that flags give, else the settings; raise InvalidInput."""
+    settings = cli.settings
+    return HealthPaths(live or settings["live_path"], ready or settings["ready_path"]).checked()
 
 
 def health_port(

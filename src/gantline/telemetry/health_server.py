@@ -91,8 +91,8 @@ class HealthPaths(NamedTuple):
     live: str = LIVE_PATH
     ready: str = READY_PATH
 
-    def pages(self, live: "Page", ready: "Page") -> "dict[str, Page]":
-        """Put the pages at their paths; raise InvalidInput for paths that they cannot have."""
+    def checked(self) -> "HealthPaths":
+        """Raise InvalidInput for paths that the pages cannot have."""
         wrong = [path for path in self if not _PATH.fullmatch(path) or path.startswith("/api/")]
         if wrong or self.live in (self.ready, READY_PATH) or self.ready == LIVE_PATH:
             raise InvalidInput(
@@ -102,6 +102,11 @@ class HealthPaths(NamedTuple):
             )
         if METRICS_PATH in self:
             raise InvalidInput(f"{METRICS_PATH} is the page of the metrics.")
+        return self
+
+    def pages(self, live: Page, ready: Page) -> dict[str, Page]:
+        """Put the pages at their paths; raise InvalidInput."""
+        self.checked()
         return {LIVE_PATH: live, READY_PATH: ready, self.live: live, self.ready: ready}
 
 

@@ -24,6 +24,9 @@ VISIBILITIES = {
     "one's own in every tenant": Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1"})),
     "one's own of a type": Visibility(tenant_id="a", owner="me", job_types=frozenset({"test"})),
     "all of a type": Visibility(tenant_id="a", job_types=frozenset({"other", "unknown"})),
+    "one's own with a subject": Visibility(
+        tenant_id="a", owner="me", subjects=frozenset({"s1"}), subject_required=True
+    ),
     "nothing": NOTHING_VISIBLE,
     "nobody's": Visibility(tenant_id="a", owner=""),
     "about nothing": Visibility(tenant_id="a", owner="", subjects=frozenset({""})),
