@@ -10,6 +10,7 @@ GantlineError
 │   └── ResultNotStorable   RESULT_NOT_STORABLE: what a handler returned
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
 │   ├── JobIdConflict       JOB_ID_CONFLICT
+│   ├── KeyTaken            IDEMPOTENCY_CONFLICT: of a redrive
 │   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
