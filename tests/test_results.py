@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -206,9 +206,10 @@ def test_the_schema_of_a_result_has_the_models_inside_of_it() -> None:
     assert codec_for(list[Unknown]).schema() == {"type": "array", "items": {"title": "Unknown"}}
 
 
+@pytest.mark.parametrize("result", ["keep", "omit"])
 @pytest.mark.parametrize("run_in", PLACES)
 async def test_a_signal_that_is_returned_and_not_raised_fails_the_job(
-    run_in: str, tmp_path: Path
+    run_in: str, result: Literal["keep", "omit"], tmp_path: Path
 ) -> None:
     """It is no result, also where none is kept; and what a dependency opened is not committed."""
     ended: list[str] = []
@@ -224,7 +225,7 @@ async def test_a_signal_that_is_returned_and_not_raised_fails_the_job(
 
     jobs = Gantline(f"sqlite:///{tmp_path}/gantline.db", defaults=JobDefaults(hooks=(transaction,)))
     types = {
-        name: jobs.job(name, run_in=RunIn(run_in))(
+        name: jobs.job(name, run_in=RunIn(run_in), result=result)(
             on_the_loop(function) if run_in == "loop" else function
         )
         for name, function in SIGNALS.items()
