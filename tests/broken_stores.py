@@ -23,7 +23,7 @@ from gantline.contract.results import (
     Renewal,
 )
 from gantline.contract.snapshot import LogEntry, Progress, Run, RunRef
-from gantline.contract.status import Event, JobStatus
+from gantline.contract.status import Event, JobStatus, State
 from gantline.contract.stored import Dumped, Marks, Part, Stored, StoredEntry, StoredJob, StoredKey
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
@@ -389,6 +389,25 @@ class PagesByTimeAlone(MemoryStore):
         return await super().find(job_filter, limit=limit, after=after)
 
 
+class StatesAreStatuses(MemoryStore):
+    """A list of Scheduled jobs has all that are Queued."""
+
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        stored = frozenset[State](job_filter.stored_statuses)
+        job_filter = msgspec.structs.replace(job_filter, statuses=stored)
+        return await super().find(job_filter, limit=limit, after=after)
+
+
+class DueForgotten(MemoryStore):
+    """A list of what is due before an instant has all that are Queued."""
+
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        queued = job_filter.narrowed()
+        if queued is not None and queued.due_before:
+            job_filter = msgspec.structs.replace(queued, due_before=None)
+        return await super().find(job_filter, limit=limit, after=after)
+
+
 class LeaderWithoutOwner(MemoryStore):
     """A renewal by role alone: two leaders."""
 
@@ -681,6 +700,8 @@ BROKEN: dict[type[MemoryStore], str] = {
     ListsWhatIsHidden: "visibility.a_list_holds_just_what_is_visible",
     NarrowsAfterPaging: "visibility.a_list_holds_just_what_is_visible",
     PagesByTimeAlone: "reading.pages_lose_no_job_of_the_same_instant",
+    StatesAreStatuses: "reading.a_list_by_a_derived_state_has_just_the_jobs_that_show_it",
+    DueForgotten: "reading.jobs_are_found_that_are_due_before_an_instant",
     LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
     ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",
     NumbersReused: "events.a_number_is_never_handed_out_again",

@@ -122,6 +122,7 @@ class Place:
         message: str = "for good",
         detail: str = "",
         subject_id: str = "",
+        key: str = "",
     ) -> str:
         """Make a dead letter."""
 
@@ -131,6 +132,7 @@ class Place:
                 job_type=job_type,
                 tenant_id=tenant_id,
                 subject_id=subject_id,
+                idempotency_key=key,
                 created_at=SystemClock().now(),
             )
             await manager.submit([Submission(job)])

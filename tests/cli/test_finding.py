@@ -55,10 +55,11 @@ def where(
 
 def insert(place: Place, job_type: str = "index", **fields: Any) -> str:
     fields.setdefault("created_at", SystemClock().now())
+    delay = fields.pop("delay", timedelta(0))
     job = make_job(None, job_type=job_type, **fields)
 
     async def submit(manager: JobManager) -> None:
-        await manager.submit([Submission(job)])
+        await manager.submit([Submission(job, delay)])
 
     place.managed(submit)
     return str(job.job_id)
@@ -101,8 +102,25 @@ def test_a_list_is_narrowed_by_what_is_known_of_a_job(where: Where) -> None:
     assert found(where, "dead", "list", "--until", "1h") == []
 
 
+def test_a_list_takes_what_is_shown_as_state_and_what_is_due(where: Where) -> None:
+    later = insert(where, delay=timedelta(hours=2))
+    due = insert(where)
+    for words, expected in (
+        ("--status Scheduled", [later]),
+        ("--status queued", [due, later]),
+        ("--status Retrying --status Cancelling", []),
+        ("--due-before 1h", [due]),
+        ("--due-before 3h", [due, later]),
+        ("--due-before 3h --status Scheduled", [later]),
+        (f"--due-before {SystemClock().now() + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}", [due]),
+    ):
+        assert sorted(found(where, "job", "list", *words.split())) == sorted(expected), words
+    refused = where.run("job", "list", "--status", "Nowhere")
+    assert_refused(refused, 2, "Scheduled, Retrying, Cancelling")
+
+
 def test_what_is_no_time_is_refused_with_what_is(place: Place) -> None:
-    for words in ("--since yesterday", "--until 2d4h"):
+    for words in ("--since yesterday", "--until 2d4h", "--due-before tomorrow"):
         refused = place.run("job", "list", *words.split())
         assert_bad_option(refused, words.split()[0])
         assert "2h, 30d or 2026-11-01T12:00" in " ".join(refused.stderr.split())

@@ -71,6 +71,22 @@ def test_a_webhook_from_its_making_to_its_end(keyed: Place, where: tuple[str, ..
     assert keyed.run(*where, "webhook", "show", webhook_id).exit_code == 3
 
 
+def test_a_webhook_comes_with_its_secret_from_a_file(keyed: Place, where: tuple[str, ...]) -> None:
+    secret = "-".join(("the", "receivers", "own", "secret"))
+    file = keyed.folder / "secret"
+    file.write_text(f"{secret}\n")
+    add = (*where, "webhook", "add", URL, "--secret-file")
+    for name, stdin in ((str(file), None), ("-", f"{secret}\n")):
+        made = keyed.run(*add, name, stdin=stdin)
+        assert (made.exit_code, "webhookId" in made.stdout) == (0, True), made.output
+        assert secret not in made.output
+        assert "Keep the secret" not in made.output
+    file.write_text("short")
+    refused = keyed.run(*add, str(file))
+    assert refused.exit_code != 0
+    assert "whsec_ and 24 to 64 bytes" in refused.output
+
+
 def test_every_change_is_written_down_before_it_is_made(keyed: Place) -> None:
     made = keyed.json("webhook", "add", URL)
     for verb in ("rotate", "disable", "enable"):

@@ -15,6 +15,7 @@ from gantline.contract.errors import (
     InvalidInput,
     JobIdConflict,
     JobNotFound,
+    KeyTaken,
     PayloadTooLarge,
     SubmitConflict,
     VersionMismatch,
@@ -718,8 +719,12 @@ async def test_a_redrive_whose_key_was_taken_meanwhile_is_a_conflict(desk: Desk)
     await desk.submit(newer)
     before = await desk.snapshot(job_id)
     (answer,) = await redrive(desk, job_id)
-    assert isinstance(answer, SubmitConflict)
+    assert isinstance(answer, KeyTaken)
+    assert answer.code == "IDEMPOTENCY_CONFLICT"
+    assert answer.holder == newer.job_id
     assert str(newer.job_id) not in str(answer)
+    assert "has the idempotency key of this one by now" in str(answer)
+    assert "payload" not in str(answer)
     assert await desk.snapshot(job_id) == before
 
 

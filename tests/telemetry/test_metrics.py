@@ -1,9 +1,11 @@
 """The metrics page: what was counted, what the store has, and labels that stay few."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +23,7 @@ from gantline import (
     Snooze,
     WorkerSettings,
 )
-from gantline.contract.errors import StoreUnavailable
+from gantline.contract.errors import StoreUnavailable, SubmitConflict
 from gantline.contract.outcome import ErrorInfo, Failure, Success
 from gantline.manager.cursors import begin_cursor
 from gantline.manager.manager import Ending, JobManager
@@ -335,6 +337,30 @@ async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
     await jobs.manager.submit([Submission(make_job(0, job_type="well"))])
     page = await samples(app)
     assert page.get("gantline_jobs_submitted_total", job_type="well") == 1
+
+
+async def test_a_submit_that_finds_its_job_there_is_counted_as_a_duplicate(tmp_path: Path) -> None:
+    """By each way in: alone, many at once, in a transaction, and by the manager, as HTTP does."""
+    jobs = shop(f"sqlite:///{tmp_path}/gantline.db")
+    app = jobs.health_app()
+    well = jobs.find_type("well")
+    assert well is not None
+    async with jobs:
+        for _ in range(2):
+            await well.submit(1, idempotency_key="alone")
+            await well.submit_many([1, 1], idempotency_key="many")
+            with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
+                await well.submit(1, idempotency_key="mine", connection=connection)
+                connection.commit()
+        await jobs.manager.submit(
+            [Submission(make_job(1, job_type="well", idempotency_key="alone"))]
+        )
+        with pytest.raises(SubmitConflict):
+            await well.submit(2, idempotency_key="alone")
+    page = await samples(app)
+    assert page.get("gantline_jobs_submitted_total", job_type="well") == 3
+    assert page.get("gantline_jobs_duplicates_total", job_type="well") == 6
+    assert page.get("gantline_jobs_duplicates_total", job_type="flaky") == 0
 
 
 async def test_an_observer_that_fails_harms_no_job() -> None:

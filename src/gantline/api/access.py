@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from gantline.api.call import Call
+from gantline.api.documents import ErrorDetail
 from gantline.api.port import Jobs
 from gantline.api.problems import ApiCode, Refused
 from gantline.auth.action import INSTALLATION_WIDE, Action
 from gantline.auth.authorizer import Target
 from gantline.auth.gate import Decision, Gate
-from gantline.contract.errors import Forbidden, JobNotFound
+from gantline.contract.errors import Code, Forbidden, JobNotFound
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.submission import external_key
@@ -27,6 +30,15 @@ class OfType(Protocol):
 
 
 _OfType = TypeVar("_OfType", bound=OfType)
+
+
+class SubjectMissing(Refused):
+    """A caller who may submit this, had it a subject."""
+
+    def __init__(self) -> None:
+        error = ErrorDetail(pointer="#/subjectId", detail="is required here")
+        detail = "A job needs a subject here: what it is about."
+        super().__init__(Code.VALIDATION_ERROR, detail, errors=[error])
 
 
 class Access:
@@ -104,7 +116,8 @@ class Access:
     ) -> None:
         """Raise unless the caller may do this to what is no stored job.
 
-        `action`: where it is not the operation's own right that is asked for.
+        `action`: where it is not the operation's own right that is asked for. Raise SubjectMissing
+        where a subject is all that a submit lacks.
         """
         action = action or call.right
         verdict = await self._gate.to_target(
@@ -114,7 +127,15 @@ class Access:
         if verdict is Decision.HIDDEN:
             raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
         if verdict is not Decision.ALLOWED:
+            if action is Action.SUBMIT and await self._lacks_only_subject(call, target):
+                raise SubjectMissing
             raise forbidden(action)
+
+    async def _lacks_only_subject(self, call: Call, target: Target) -> bool:
+        if target.subject_id or not getattr(self._gate.authorizer, "subject_required", False):
+            return False
+        any_subject = msgspec.structs.replace(target, subject_id="-")
+        return await self.may(call, Action.SUBMIT, any_subject)
 
     async def begun(
         self, call: Call, tenant_id: str, *, what: str, details: Mapping[str, Any]

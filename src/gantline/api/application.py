@@ -248,6 +248,8 @@ def _asked_by(code: UserCode, authorizer: Authorizer | None) -> Authorizer:
     """Ours is quick; one of the user's own may be anything."""
     if authorizer is None:
         return DefaultAuthorizer()
+    if type(authorizer) is DefaultAuthorizer:
+        return authorizer
     if isinstance(authorizer, FunctionAuthorizer):
         return authorizer.called_by(code)
     return LimitedAuthorizer(authorizer, code)

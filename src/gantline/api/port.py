@@ -62,7 +62,9 @@ class DeclaredJob(Protocol):
 class WebhooksPort(Protocol):
     """An application's webhooks. A tenant is named in every call; another's are not there."""
 
-    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook: ...
+    async def create(
+        self, spec: WebhookSpec, *, tenant_id: str, actor: str, secret: str | None = None
+    ) -> IssuedWebhook: ...
 
     async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]: ...
 

@@ -48,6 +48,10 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     """Names in `Host` by which the API may be called; any by default. For an API that is not
     behind a proxy that checks it: no web page can call the API by a name of its own (rebinding)."""
+    live_path: str = "/healthz"
+    """Where the page for liveness is as well, such as /v1/health/live."""
+    ready_path: str = "/readyz"
+    """Where the page for readiness is as well."""
     show_metrics: bool = False
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     streams: StreamSettings = StreamSettings()

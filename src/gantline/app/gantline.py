@@ -449,12 +449,14 @@ class Gantline(Finding, Declarations):
         """
         try:
             from gantline.api.application import Api  # only its users have the extra
+            from gantline.api.settings import ApiSettings
             from gantline.auth.stream_tokens import StreamTokens
         except ModuleNotFoundError as error:
             raise GantlineError(
                 f"The API needs the module {error.name}, which is not installed.",
                 next_step="Run `pip install 'gantline[api]'`.",
             ) from error
+        settings = settings or ApiSettings()
         api = Api(
             self,
             authenticator=authenticator,
@@ -465,7 +467,9 @@ class Gantline(Finding, Declarations):
             responses=responses,
             stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
             pages=self.watching.pages(
-                with_metrics=settings is not None and settings.show_metrics,
+                live_path=settings.live_path,
+                ready_path=settings.ready_path,
+                with_metrics=settings.show_metrics,
                 api=lambda: api,
             ),
         )
@@ -592,13 +596,20 @@ class Gantline(Finding, Declarations):
         watch: "LoopWatch | None" = None,
         expects_worker: bool = False,
         requires_broker: bool = False,
+        live_path: str = "/healthz",
+        ready_path: str = "/readyz",
     ) -> "Routes":
         """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
 
-        `watch` sees the loop that does the work, where another one serves this.
+        `watch` sees the loop that does the work, where another one serves this. With `live_path`
+        and `ready_path` the first two are there as well.
         """
         return self.watching.health_app(
-            watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
+            watch=watch,
+            expects_worker=expects_worker,
+            requires_broker=requires_broker,
+            live_path=live_path,
+            ready_path=ready_path,
         )
 
 

@@ -41,7 +41,7 @@ from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
 from gantline.contract.domain_event import read_emitted
-from gantline.contract.errors import GantlineError, JobNotFound
+from gantline.contract.errors import GantlineError, JobNotFound, KeyTaken
 from gantline.contract.query import JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from gantline.contract.status import DEAD
@@ -204,7 +204,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store)
-        return answers
+        return [
+            KeyTaken(one.holder, is_shown=True) if isinstance(one, KeyTaken) else one
+            for one in answers
+        ]
 
     async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
         """Queue dead letters again; return how many could be. `chosen_by` is for the audit."""

@@ -10,6 +10,7 @@ GantlineError
 │   └── ResultNotStorable   RESULT_NOT_STORABLE: what a handler returned
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
 │   ├── JobIdConflict       JOB_ID_CONFLICT
+│   ├── KeyTaken            IDEMPOTENCY_CONFLICT: of a redrive
 │   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
@@ -189,6 +190,21 @@ class SubmitConflict(GantlineError):
     @classmethod
     def of_id(cls) -> "JobIdConflict":
         return JobIdConflict("The job id is taken by another job.", next_step="Use a new id.")
+
+
+class KeyTaken(SubmitConflict):
+    """A job cannot be redriven, since another one has its key by now: `holder`.
+
+    The text names it only where it `is_shown`: to those who may see that job.
+    """
+
+    def __init__(self, holder: UUID | None, *, is_shown: bool = False) -> None:
+        other = f"The job {holder}" if holder and is_shown else "Another job"
+        super().__init__(
+            f"{other} has the idempotency key of this one by now.",
+            next_step="Look whether it has done the work; if it fails, this one can be redriven.",
+        )
+        self.holder = holder
 
 
 class JobIdConflict(SubmitConflict):

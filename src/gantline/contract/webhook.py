@@ -120,6 +120,7 @@ class IssuedWebhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An endpoint with its secret, which is shown this once."""
 
     secret: str
+    """Empty where whoever created the endpoint gave it one."""
     webhook: WebhookEndpoint
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from gantline.contract.errors import (
     GantlineError,
     IllegalTransition,
     JobNotFound,
+    KeyTaken,
     StoreUnavailable,
     SubmitConflict,
     VersionMismatch,
@@ -260,9 +261,18 @@ class JobManager:
         actor: str,
         version: int | None = None,
     ) -> list[Acted | GantlineError]:
-        """Queue ended jobs again, same id and history."""
+        """Queue ended jobs again, same id and history; KeyTaken where another has a job's key."""
         decision = partial(decide_redrive, actor=actor)
-        return await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
+        answers = await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
+        taken = [one for one in zip(job_ids, answers, strict=True) if isinstance(one[1], KeyTaken)]
+        for job_id, answer in taken:
+            answers[answers.index(answer)] = KeyTaken(await self._find_holder(job_id))
+        return answers
+
+    async def _find_holder(self, job_id: UUID) -> UUID | None:
+        (job,) = await self.get([job_id], tenant_id=None)
+        key = job and NewJob(job.job, b"").job_key
+        return (await self._store.held([key]))[0] if key else None
 
     async def delete(
         self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None
@@ -378,7 +388,7 @@ def _action_answer(settled: Settled) -> Acted | GantlineError | None:
         case NotFound():
             return JobNotFound(transition.job_id)
         case Conflict():
-            return SubmitConflict.of_key()
+            return KeyTaken(None)
         case Stale() | CancelPending():
             return None
 

@@ -182,10 +182,22 @@ async def _result_of(
             Code.CONFIGURATION_ERROR,
             f"{name} returned a coroutine that nobody has awaited: make it an `async def`.",
         )
+    if isinstance(result, BaseException | Outcome) or _is_exception_class(result):
+        # Raised here, so that dependencies do not commit what it did.
+        name = (result if isinstance(result, type) else type(result)).__name__
+        raise ResultNotStorable(
+            f"{handler.function.__qualname__} returned {name}, which says that a run has not "
+            "completed, instead of raising it.",
+            next_step=f"Write `raise {name}(…)`.",
+        )
     if context.saw_stop and not context.is_settled:
         # It may be a part only. Raised here, so that dependencies do not commit it either.
         raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
     return result
+
+
+def _is_exception_class(result: Any) -> bool:
+    return isinstance(result, type) and issubclass(result, BaseException)
 
 
 def _request_for(active: ActiveRun, payload: Any, *, audits: bool) -> Request:

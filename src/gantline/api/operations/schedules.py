@@ -51,7 +51,7 @@ class ScheduleOperations(Operations):
 
     async def get(self, call: Call) -> Response:
         stored = await self._found(call)
-        return unchanged(call, await self._tag(stored)) or await self._shown(call, stored)
+        return unchanged(call, {"etag": await self._tag(stored)}) or await self._shown(call, stored)
 
     async def next_runs(self, call: Call) -> Response:
         query: NextQuery = call.query

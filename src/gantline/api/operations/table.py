@@ -231,7 +231,7 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("createWebhook", "POST", "/api/webhooks", "webhooks",
             Action.MANAGE_WEBHOOKS, "Make a webhook; its secret is shown this once.",
             webhooks.create, {201: IssuedWebhook}, _WEBHOOKS,
-            query=requests.TenantQuery, body=requests.WebhookToKeep),
+            query=requests.TenantQuery, body=requests.WebhookToCreate),
         Operation("getWebhook", "GET", "/api/webhooks/{webhook_id}", "webhooks",
             Action.MANAGE_WEBHOOKS, "Show a webhook, but for its secret.",
             webhooks.get, {200: WebhookEndpoint}, _WEBHOOK, query=requests.TenantQuery),

@@ -504,7 +504,8 @@ class MemoryStore:
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         limit = at_most(limit)
         with self._lock:
-            found = [entry for entry in self._jobs.values() if entry.matches(job_filter)]
+            now = self._clock.now()
+            found = [entry for entry in self._jobs.values() if entry.matches(job_filter, now)]
             if after:
                 found = [
                     entry for entry in found if entry.position < (after.created_at, after.job_id)

@@ -52,7 +52,7 @@ from gantline.stores.sqlite.connection import OpenedFile, describe_mode
 from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
 from gantline.stores.sqlite.insert import insert
 from gantline.stores.sqlite.location import Location, check_location
-from gantline.stores.sqlite.schema import SqliteMigrator, is_up_to_date, migrate
+from gantline.stores.sqlite.schema import SqliteMigrator, check, is_up_to_date, migrate
 from gantline.stores.sqlite.threads import Readers, Writer
 from gantline.stores.sqlite.transaction import (
     SqliteTransaction,
@@ -163,12 +163,14 @@ class SqliteStore:
                 self._opened = await self._make()
 
     async def _make(self) -> _Opened:
+        if not self._location.auto_migrate:
+            await asyncio.to_thread(check, self._location)  # before the file is made
         opened = await make_in_thread(
             lambda: _Opened(self._location, self._before_commit), release=_Opened.end
         )
         try:
             # A caller that submits in its own transaction holds the lock that a migration needs.
-            if not await opened.readers.run(is_up_to_date):
+            if self._location.auto_migrate and not await opened.readers.run(is_up_to_date):
                 await opened.writer.run(migrate)
             opened.file.remember()
         except asyncio.CancelledError:
@@ -333,7 +335,9 @@ class SqliteStore:
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self._parts.readers.run(
-            lambda connection: query.find(connection, job_filter, limit=at_most(limit), after=after)
+            lambda connection: query.find(
+                connection, job_filter, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
