@@ -16,6 +16,8 @@ NAMESPACE: Final = "audit"
 FIRST_PREVIOUS: Final = "0" * 64
 """The previous hash of the first event of a chain."""
 MOST_IN_A_BLOCK: Final = 100
+JOB: Final = "job:"
+"""What the actor of an entry that a job has made begins with."""
 _DIGITS: Final = 16
 _LAST: Final = 10**_DIGITS - 1
 _PAGE: Final = 100

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from gantline.audit.chain import JOB
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.manager.event_reader import DeclaredConsumer
@@ -37,7 +38,7 @@ def entry_of(event: DomainEvent) -> AuditEntry:
     job = event.job
     return AuditEntry(
         at=event.entry.at,
-        actor=f"job:{job.job_id}",
+        actor=f"{JOB}{job.job_id}",
         actor_tenant=job.tenant_id,
         action=event.type,
         outcome=ALLOWED,

@@ -8,7 +8,7 @@ import msgspec
 
 from gantline.audit.chain import AuditChains, Block, FaultyEntry, NewAuditEvent
 from gantline.audit.chain_writer import ChainWriter
-from gantline.audit.verification import AUDIT, PRUNED, SHORTEST_AGE, Finding, Removed, Verifier
+from gantline.audit.verification import PRUNED, SHORTEST_AGE, Finding, Removed, Verifier
 from gantline.contract.errors import InvalidInput
 from gantline.contract.records import RecordWrite
 from gantline.contract.store import JobStore
@@ -148,4 +148,4 @@ class AuditRetention:
 
 def _build_event(removed: Removed) -> NewAuditEvent:
     payload = {"id": new_uuid().hex, "outcome": "allowed", "details": msgspec.to_builtins(removed)}
-    return NewAuditEvent(aggregate=AUDIT, type=PRUNED, actor=removed.actor, payload=payload)
+    return NewAuditEvent(aggregate="audit", type=PRUNED, actor=removed.actor, payload=payload)

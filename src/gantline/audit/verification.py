@@ -10,6 +10,7 @@ import msgspec
 from gantline.audit.chain import (
     DECODE_ERRORS,
     FIRST_PREVIOUS,
+    JOB,
     AuditEvent,
     FaultyEntry,
     Instant,
@@ -19,7 +20,6 @@ from gantline.audit.chain import (
 from gantline.contract.errors import InvalidInput
 
 PRUNED: Final = "pruneAudit"
-AUDIT: Final = "audit"
 """The type of the events that stand for what retention has removed."""
 SHORTEST_AGE: Final = timedelta(hours=1)
 """What is younger is not removed: a writer may be about to append after it."""
@@ -198,8 +198,8 @@ class Verifier:
             return
         if (gone := self._removed.get(event.version)) and gone.last != event.sealed:
             self._find(FindingKind.EDITED, event, "it is another one than is said to be removed")
-        is_ours = event.aggregate == AUDIT  # and no entry of a job, which may be of any type
-        if is_ours and event.type == PRUNED and (removed := _read_removed(event)):
+        is_of_job = event.actor.startswith(JOB)  # whose entries may be of any type
+        if event.type == PRUNED and not is_of_job and (removed := _read_removed(event)):
             if lie := self._find_lie(event, removed):
                 self._find(FindingKind.EDITED, event, lie)
             self._removed.setdefault(removed.through, removed)
