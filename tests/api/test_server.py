@@ -237,6 +237,17 @@ async def test_a_client_that_hangs_up_while_it_waits_harms_nobody(url: str) -> N
     await asyncio.sleep(0)
 
 
+def test_what_is_no_http_is_refused_and_fills_no_log(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is not known could else fill a disk, a line for each connection."""
+    for sent in (b"\x16\x03\x01", b"GET /healthz HTTP/1.1\r\nHost: a\r\nA b: c\r\n\r\n"):
+        with connected(url) as connection:
+            connection.sendall(sent)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
+
+
 # -- peers ----------------------------------------------------------------------------------------
 
 

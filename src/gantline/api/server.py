@@ -256,7 +256,8 @@ class ApiServer:
             ws="none",
             lifespan="on" if has_lifespan else "off",
             log_config=None,
-            log_level="warning",
+            # What anybody may send that is no HTTP is no line of the log.
+            log_level="error",
             access_log=False,
             server_header=False,
             # uvicorn itself believes every caller of this host.
