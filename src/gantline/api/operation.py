@@ -69,7 +69,8 @@ class Operation(msgspec.Struct, frozen=True):
     read: Callable[[Call], Awaitable[None]] | None = None
     """How to read what was sent, where that is not a query and a body of JSON."""
     is_long: bool = False
-    """Whether it is about many things, so that few of one tenant may go on at a time."""
+    """Whether it is about many things, or reckons long, so that few of one tenant may go on at a
+    time."""
 
     @property
     def has_body(self) -> bool:

@@ -70,7 +70,7 @@ _LOST_ON: Final = {
 
 
 class _Opened:
-    """What an open store holds: the writer, a second writer for leases, the readers."""
+    """What an open store holds: the writer, a second one for leases, the readers, the searchers."""
 
     def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
         check_location(location)
@@ -83,7 +83,9 @@ class _Opened:
             # Renewals never wait for the other writes of this process.
             self.lease_writer = Writer(location, self.file, name="gantline-lease-writer")
             on_error.callback(self.lease_writer.end)
-            self.readers = Readers(location, self.file)
+            self.readers = Readers(location, self.file, name="gantline-reader")
+            on_error.callback(self.readers.close)
+            self.searchers = Readers.of_searches(location, self.file)
             on_error.pop_all()
 
     async def close(self) -> None:
@@ -92,11 +94,12 @@ class _Opened:
         await asyncio.shield(loop.run_in_executor(None, self._close))
 
     def _close(self) -> None:
-        for part in (self.readers, self.lease_writer, self.writer):
+        for part in (self.searchers, self.readers, self.lease_writer, self.writer):
             part.close()
 
     def end(self) -> None:
-        """Close without waiting for the writers; the readers must be idle."""
+        """Close without waiting for the writers; those who read must be idle."""
+        self.searchers.close()
         self.readers.close()
         self.lease_writer.end()
         self.writer.end()
@@ -334,7 +337,7 @@ class SqliteStore:
         )
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self._parts.readers.run(
+        return await self._parts.searchers.run(
             lambda connection: query.find(
                 connection, job_filter, limit=at_most(limit), after=after, now=self._now()
             )
@@ -350,7 +353,7 @@ class SqliteStore:
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self._parts.readers.run(
+        return await self._parts.searchers.run(
             lambda connection: counts.dead_counts(connection, tenant_id)
         )
 
