@@ -3,7 +3,7 @@
 Another tenant's job is answered like one that is not there, after the same calls of the store.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -27,6 +27,7 @@ class OfType(Protocol):
 
 
 _OfType = TypeVar("_OfType", bound=OfType)
+ReadJob = Callable[[UUID], Awaitable[JobSnapshot | None]]
 
 
 class JobCache:
@@ -74,12 +75,7 @@ class Access:
         """The job that the path names; raise Refused or a GantlineError if the caller may not."""
         action = call.right
         read = self._cache.get if action is Action.READ else self.read
-        job = await read(call.job_id)
-        tenant_id = call.principal.tenant_id
-        if job is None or job.job.tenant_id != tenant_id:
-            # It may be the external id of a job of the caller's own tenant, whoever has it as id.
-            (own,) = await self._jobs.store.held([external_key(tenant_id, call.job_id)])
-            job = await read(own) if own is not None else job
+        job = await self._find(call.job_id, call.principal.tenant_id, read)
         job_id = call.job_id if job is None else job.job.job_id
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         call.is_decided = True
@@ -88,6 +84,21 @@ class Access:
         if verdict is Decision.FORBIDDEN:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
+
+    async def _find(self, job_id: UUID, tenant_id: str, read: ReadJob) -> JobSnapshot | None:
+        job = await read(job_id)
+        if job is None or job.job.tenant_id != tenant_id:
+            # It may be the external id of a job of this very tenant, whoever has it as id.
+            (own,) = await self._jobs.store.held([external_key(tenant_id, job_id)])
+            job = await read(own) if own is not None else job
+        return job
+
+    async def own_id(self, call: Call, job_id: UUID, tenant_id: str) -> UUID | None:
+        """The id of a job of this tenant that the caller may read; of all others None."""
+        job = await self._find(job_id, tenant_id, self.read)
+        if job is None or job.job.tenant_id != tenant_id:
+            return None
+        return job.job.job_id if await self.may(call, Action.READ, Target.of(job.job)) else None
 
     async def jobs(
         self, call: Call, job_ids: Sequence[UUID], *, tenant_id: str

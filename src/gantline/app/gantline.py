@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
+from gantline.app.envelopes import prepare_envelope
 from gantline.app.finding_jobs import Finding
+from gantline.app.handle import Handle, SyncHandle
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
@@ -29,6 +31,8 @@ from gantline.contract.audit import AuditSink
 from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
+from gantline.contract.codec import codec_for
+from gantline.contract.envelope import AnyEnvelope, read_envelope
 from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
@@ -372,6 +376,42 @@ class Gantline(Finding, Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return answer
+
+    async def submit_envelope(
+        self, envelope: AnyEnvelope, *, connection: Any = None
+    ) -> Handle[Any]:
+        """Submit a job by its envelope, as other systems write it; durable when this returns.
+
+        A declared type checks the payload and completes the rest. What is not known is ignored, and
+        named in the `warnings` of the handle. Raise InvalidInput where it is no envelope.
+        """
+        said, warnings = read_envelope(envelope)
+        declared = self.find_type(said.job_type)
+        span = self.tracing.send(said.job_type)
+        try:
+            new = prepare_envelope(self, said, tenant=self.default_tenant)
+            if span is not None:
+                span.describe([new])
+            answer = await self.submit_prepared(new, connection=connection)
+        finally:
+            if span is not None:
+                span.end()
+        return Handle.of(
+            self,
+            new,
+            answer,
+            codec=declared.handler.result_codec if declared else codec_for(Any),
+            is_on_its_way=connection is not None and self.outbox is not None,
+            warnings=warnings,
+        )
+
+    def submit_envelope_sync(
+        self, envelope: AnyEnvelope, *, connection: Any = None
+    ) -> SyncHandle[Any]:
+        """As `submit_envelope`, from code that is not async, in any thread, also after a fork."""
+        return SyncHandle(
+            self.run_sync(lambda: self.submit_envelope(envelope, connection=connection))
+        )
 
     async def submit_all_prepared(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one queue has no room, none of them."""
