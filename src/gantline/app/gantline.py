@@ -148,6 +148,9 @@ class Gantline(Finding, Declarations):
             self._take_in(self.webhooks.handler())
             self._listen(self.webhooks.consumer())
         self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
+        if self.bridge is not None:
+            self._take_in(self.bridge.handler())
+            self._listen(self.bridge.sender())
 
     def _connect(self) -> None:
         source = self.store_source

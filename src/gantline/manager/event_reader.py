@@ -54,6 +54,8 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """How many events it takes before its cursor moves."""
     wants: Callable[[LoggedEvent], bool] = lambda event: True
     """Which events are not passed over; what is passed over costs no reading of its job."""
+    own: bool = False
+    """Whether it is one of Gantline itself that wants those of Gantline's own jobs too."""
 
     @property
     def name(self) -> str:
@@ -169,7 +171,8 @@ class EventReader:
 
     async def _read_page(self, held: HeldCursor) -> Turn:
         rows = await self._store.events(after=held.cursor.position, limit=PAGE)
-        chosen = [row for row in rows if _is_public(row) and self._declared.wants(row)]
+        declared = self._declared
+        chosen = [row for row in rows if (declared.own or _is_public(row)) and declared.wants(row)]
         events = await self._with_jobs(chosen)
         for step in _steps(events, self._declared.at_once):
             if error := await self._taken(step):
