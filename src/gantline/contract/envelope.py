@@ -20,6 +20,7 @@ Attempts = Annotated[int, Meta(ge=1, le=1000)]
 IdempotencyKey = Annotated[str, Meta(max_length=512)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 
+_UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
 IGNORED: Final = "is not known here and was ignored"
 _MOST_NAMED: Final = 20
 _MOST_OF_A_NAME: Final = 64
@@ -101,6 +102,8 @@ def read_envelope(envelope: AnyEnvelope) -> tuple[Envelope, tuple[Problem, ...]]
         return msgspec.json.decode(msgspec.json.encode(known), type=Envelope), ignored(members)
     except msgspec.ValidationError as error:
         raise InvalidEnvelope([problem_from(str(error))]) from None
+    except _UNREADABLE as error:
+        raise _no_envelope(error) from None
 
 
 def read_members(envelope: AnyEnvelope) -> dict[str, msgspec.Raw]:
@@ -112,11 +115,15 @@ def read_members(envelope: AnyEnvelope) -> dict[str, msgspec.Raw]:
     text = envelope.to_json() if isinstance(envelope, Job) else envelope
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidFormat(
-            f"This is not a job envelope: {error}.",
-            next_step="Send the Job Contract as a JSON object with at least jobType.",
-        ) from None
+    except _UNREADABLE as error:
+        raise _no_envelope(error) from None
+
+
+def _no_envelope(error: Exception) -> InvalidFormat:
+    return InvalidFormat(
+        f"This is not a job envelope: {error}.",
+        next_step="Send the Job Contract as a JSON object with at least jobType.",
+    )
 
 
 def ignored(names: Iterable[str], known: frozenset[str] = MEMBERS) -> tuple[Problem, ...]:
