@@ -60,7 +60,7 @@ def allowed(principal: str, action: Action) -> set[str]:
         case "admin":
             return own if action in INSTALLATION_WIDE else set(HERE)
         case "system operator":
-            is_admins = action in (Action.MANAGE_KEYS, Action.READ_AUDIT)
+            is_admins = action in (Action.SUBMIT_FOR, Action.MANAGE_KEYS, Action.READ_AUDIT)
             return own if is_admins else set(EVERYWHERE)
         case _:
             return own
