@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
+from gantline.api.envelopes import Attempts, Delay, Envelope, IdempotencyKey, Name, Subject
 from gantline.auth.stream_tokens import LONGEST
 from gantline.contract.bounds import Priority
-from gantline.contract.envelope import Attempts, Delay, Envelope, IdempotencyKey, Name, Subject
 from gantline.contract.webhook import DeliveryStatus, ReplayRequest, WebhookSpec
 
 Reason = Annotated[str, Meta(min_length=1, max_length=64)]

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
+from gantline.api.envelopes import Attempts, Name, Subject
 from gantline.api.requests import CursorText, Limit, Sent
 from gantline.contract.bounds import Priority
 from gantline.contract.clock import EPOCH
-from gantline.contract.envelope import Attempts, Name, Subject
 from gantline.contract.errors import InvalidEnvelope, Problem
 from gantline.contract.job import Job
 from gantline.schedules.recurrence import (

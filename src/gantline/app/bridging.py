@@ -3,30 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gantline.bridge.bridge import Bridge, OutcomePublisher
-from gantline.bridge.broker import Topic, parse_bridge_url
+from gantline.bridge.broker import parse_bridge_url
 from gantline.bridge.intake import Intake
-from gantline.bridge.sending import (
-    EnvelopePublisher,
-    make_send_handler,
-    read_sent,
-    wrap_sent,
-)
-from gantline.contract.envelope import AnyEnvelope
+from gantline.bridge.sending import EnvelopeSender
 from gantline.contract.errors import StoreMisconfigured
-from gantline.contract.job import Job
-from gantline.manager.event_reader import DeclaredConsumer
-from gantline.manager.submitter import Submission
-from gantline.worker.handler import Handler
 
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
     from gantline.bridge.rabbitmq import RabbitBroker
 
 
-class Bridging:
+class Bridging(EnvelopeSender):
     """Made of a URL; connects when it is used."""
 
     def __init__(self, app: "Gantline", url: str) -> None:
@@ -38,33 +28,8 @@ class Bridging:
         if outcomes := self._location.outcomes:
             app.add_consumer(OutcomePublisher(self._broker, name=f"bridge:{outcomes}"))
         app.on_close(self._broker.close)
-
-    async def send(self, envelope: AnyEnvelope, *, connection: Any = None) -> Job:
-        """Have an envelope published for another system; it is durable when this returns.
-
-        Workers publish in the order of these calls, at least once, by the name of the job type.
-        With `connection` it is sent if, and only if, the caller's transaction is committed. Return
-        the envelope as it is sent; raise InvalidInput.
-        """
-        app, broker = self._app, self._broker
-        job, tenant = read_sent(envelope, default_tenant=app.default_tenant)
-        prepare = app.manager.submitter.prepare
-        prepare(Submission(job))  # the contract holds for it too
-        broker.check([Topic(job.job_type, (job.job_type,))])
-        queue, now = app.defaults.queue, app.clock.now()
-        carrier = wrap_sent(job, tenant=tenant, queue=queue, now=now)
-        await app.submit_prepared(prepare(Submission(carrier)), connection=connection)
-        return job
-
-    def handler(self) -> Handler:
-        """The handler of what is sent. Its type is not declared, so nobody can submit one."""
-        return make_send_handler(self._app.defaults.queue)
-
-    def sender(self) -> DeclaredConsumer:
-        """The consumer that publishes what is sent."""
-        publisher = EnvelopePublisher(self._broker, name=f"bridge-send:{self._location.exchange}")
-        wants = EnvelopePublisher.wants
-        return DeclaredConsumer(consumer=publisher, from_start=True, wants=wants, own=True)
+        exchange, queue = self._location.exchange, app.defaults.queue
+        super().__init__(app, self._broker, name=f"bridge-send:{exchange}", queue=queue)
 
     def _make_broker(self) -> "RabbitBroker":
         try:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
-from gantline.app.envelopes import prepare_envelope
 from gantline.app.finding_jobs import Finding
 from gantline.app.handle import Handle, SyncHandle
 from gantline.app.job_type import JobType
@@ -32,7 +31,7 @@ from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.codec import codec_for
-from gantline.contract.envelope import AnyEnvelope, read_envelope
+from gantline.contract.envelope import AnyEnvelope
 from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
@@ -150,7 +149,7 @@ class Gantline(Finding, Declarations):
         self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
         if self.bridge is not None:
             self._take_in(self.bridge.handler())
-            self._listen(self.bridge.sender())
+            self._listen(self.bridge.consumer())
 
     def _connect(self) -> None:
         source = self.store_source
@@ -388,25 +387,17 @@ class Gantline(Finding, Declarations):
         A declared type checks the payload and completes the rest. What is not known is ignored, and
         named in the `warnings` of the handle. Raise InvalidInput where it is no envelope.
         """
+        from gantline.api.envelopes import read_envelope  # few applications are given any
+        from gantline.api.preparing import prepare_envelope
+
         said, warnings = read_envelope(envelope)
+        new = prepare_envelope(self, said, tenant=self.default_tenant)
+        answer = await self.submit_prepared(new, connection=connection)
         declared = self.find_type(said.job_type)
-        span = self.tracing.send(said.job_type)
-        try:
-            new = prepare_envelope(self, said, tenant=self.default_tenant)
-            if span is not None:
-                span.describe([new])
-            answer = await self.submit_prepared(new, connection=connection)
-        finally:
-            if span is not None:
-                span.end()
-        return Handle.of(
-            self,
-            new,
-            answer,
-            codec=declared.handler.result_codec if declared else codec_for(Any),
-            is_on_its_way=connection is not None and self.outbox is not None,
-            warnings=warnings,
-        )
+        codec = declared.handler.result_codec if declared else codec_for(Any)
+        is_on_its_way = connection is not None and self.outbox is not None
+        options = {"codec": codec, "is_on_its_way": is_on_its_way, "warnings": warnings}
+        return Handle.of(self, new, answer, **options)
 
     def submit_envelope_sync(
         self, envelope: AnyEnvelope, *, connection: Any = None

@@ -6,12 +6,11 @@ the envelopes. Its cursor moves when the broker has confirmed them, and the job 
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from gantline.bridge.broker import Broker, Outgoing
+from gantline.bridge.broker import BridgedApp, Broker, Outgoing, Topic
 from gantline.bridge.message import encode_envelope
 from gantline.contract.envelope import AnyEnvelope, read_members
 from gantline.contract.job import Job, read_job
@@ -19,6 +18,8 @@ from gantline.contract.job_event import JobEvent
 from gantline.contract.policy import Policy
 from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.status import Event
+from gantline.manager.event_reader import DeclaredConsumer
+from gantline.manager.submitter import Submission
 from gantline.worker.handler import Handler, make_handler
 
 SEND_TYPE: Final = "gantline.bridge-send"
@@ -40,31 +41,52 @@ class EnvelopePublisher:
         await self._broker.send([Outgoing(job.job_type, encode_envelope(job)) for job in jobs])
 
 
-def read_sent(envelope: AnyEnvelope, *, default_tenant: str) -> tuple[Job, str]:
-    """Read an envelope that is to be sent, and whose it is here; raise InvalidFormat."""
-    members = read_members(envelope)
-    known = {name: members[name] for name in Job.__struct_encode_fields__ if name in members}
-    job = read_job(msgspec.json.encode(known))
-    return job, job.tenant_id if "tenantId" in known else default_tenant
+class EnvelopeSender:
+    """Stores what is to be sent, and declares what publishes it."""
 
+    def __init__(self, app: BridgedApp, broker: Broker, *, name: str, queue: str) -> None:
+        self._home = app
+        self._out = broker
+        self._name = name
+        self._queue = queue
 
-def wrap_sent(job: Job, *, tenant: str, queue: str, now: datetime) -> Job:
-    """The job of ours in which an envelope waits."""
-    return Job(
-        job_type=SEND_TYPE,
-        queue=queue,
-        tenant_id=tenant,
-        subject_id=job.subject_id,
-        correlation_id=job.correlation_id,
-        payload=msgspec.Raw(job.to_json()),
-        created_at=now,
-    )
+    async def send(self, envelope: AnyEnvelope, *, connection: Any = None) -> Job:
+        """Have an envelope published for another system; it is durable when this returns.
 
+        Workers publish in the order of these calls, at least once, by the name of the job type.
+        With `connection` it is sent if, and only if, the caller's transaction is committed. Return
+        the envelope as it is sent; raise InvalidInput.
+        """
+        app, members = self._home, read_members(envelope)
+        known = {name: members[name] for name in Job.__struct_encode_fields__ if name in members}
+        job = read_job(msgspec.json.encode(known))
+        prepare = app.manager.submitter.prepare
+        prepare(Submission(job))  # the contract holds for it too
+        self._out.check([Topic(job.job_type, (job.job_type,))])
+        tenant = job.tenant_id if "tenantId" in known else app.default_tenant
+        carrier = Job(
+            job_type=SEND_TYPE,
+            queue=self._queue,
+            tenant_id=tenant,
+            subject_id=job.subject_id,
+            correlation_id=job.correlation_id,
+            payload=msgspec.Raw(job.to_json()),
+            created_at=app.clock.now(),
+        )
+        await app.submit_prepared(prepare(Submission(carrier)), connection=connection)
+        return job
 
-def make_send_handler(queue: str) -> Handler:
-    """What ends these jobs; their submission is an event."""
-    policy = Policy(events=frozenset({Event.SUBMITTED}))
-    return make_handler(SEND_TYPE, _end, queue=queue, policy=policy)
+    def handler(self) -> Handler:
+        """The handler of these jobs, whose submission is an event. Nobody else can submit one."""
+        policy = Policy(events=frozenset({Event.SUBMITTED}))
+        return make_handler(SEND_TYPE, _end, queue=self._queue, policy=policy)
+
+    def consumer(self) -> DeclaredConsumer:
+        """The consumer that publishes what is sent."""
+        publisher = EnvelopePublisher(self._out, name=self._name)
+        return DeclaredConsumer(
+            consumer=publisher, from_start=True, wants=EnvelopePublisher.wants, own=True
+        )
 
 
 async def _end(envelope: Any) -> None:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gantline.app.envelopes import prepare_envelope, undeclared
+from gantline.api.envelopes import Envelope
+from gantline.api.preparing import prepare_envelope, undeclared
 from gantline.app.job_type import JobType
 from gantline.cli.talk import say
-from gantline.contract.envelope import Envelope
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import Job
 from gantline.manager.submitter import Submission

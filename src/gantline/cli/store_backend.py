@@ -23,6 +23,7 @@ from gantline.api.documents import (
     QueueState,
     StatusDocument,
 )
+from gantline.api.envelopes import read_envelope
 from gantline.api.requests import DepthCap
 from gantline.api.searching import FindOptions, find_each, make_filter
 from gantline.api.tallies import lane_document, queue_document, queue_state, type_state
@@ -42,7 +43,6 @@ from gantline.cli.prepare import prepare, prepare_said
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
-from gantline.contract.envelope import read_envelope
 from gantline.contract.errors import GantlineError, JobNotFound
 from gantline.contract.query import JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent

@@ -1,25 +1,24 @@
-"""Envelopes that code hands in: a job of each, which the type completes where one is declared."""
+"""Preparing a job of an envelope: as its type has it, or of a type that nobody here declares."""
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from gantline.contract.envelope import Envelope, check_created_at
+from gantline.api.envelopes import Envelope
+from gantline.api.port import Jobs
+from gantline.contract.envelope import check_created_at
 from gantline.contract.errors import InvalidEnvelope, Problem
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.submitter import Submission
 
-if TYPE_CHECKING:
-    from gantline.app.gantline import Gantline
 
-
-def prepare_envelope(app: "Gantline", said: Envelope, *, tenant: str) -> NewJob:
+def prepare_envelope(jobs: Jobs, said: Envelope, *, tenant: str) -> NewJob:
     """Make a job of an envelope without storing it; raise InvalidInput.
 
-    `tenant`: whose it is where the envelope does not say it.
+    A declared type checks the payload and completes the rest. `tenant`: whose it is where the
+    envelope does not say it.
     """
     options = {"tenant": tenant, **said.options()}
-    if (declared := app.find_type(said.job_type)) is not None:
+    if (declared := jobs.find_type(said.job_type)) is not None:
         handler = declared.handler
         version = said.payload_version or handler.version
         if version > handler.version:
@@ -27,7 +26,7 @@ def prepare_envelope(app: "Gantline", said: Envelope, *, tenant: str) -> NewJob:
             raise InvalidEnvelope([Problem("#/payloadVersion", detail)])
         payload = handler.codec.decode(handler.upgraded(said.body, version))
         return declared.prepare(payload, **options)
-    return app.manager.submitter.prepare(undeclared(said, tenant=tenant, now=app.clock.now()))
+    return jobs.manager.submitter.prepare(undeclared(said, tenant=tenant, now=jobs.clock.now()))
 
 
 def undeclared(said: Envelope, *, tenant: str, now: datetime) -> Submission:
