@@ -146,13 +146,12 @@ async def test_nothing_is_lost_and_the_order_kept_while_the_broker_is_away(tmp_p
             await send(jobs, numbered(0))
             await received(queue, 1)
         await asyncio.to_thread(broker.halt)
-        async with sender(url, store) as jobs:
-            async with jobs.running():
-                for number in range(1, 6):
-                    await send(jobs, numbered(number))
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    while not await is_failing(jobs):  # noqa: ASYNC110  # a cursor has no signal
-                        await asyncio.sleep(0.05)
+        async with sender(url, store) as jobs, jobs.running():
+            for number in range(1, 6):
+                await send(jobs, numbered(number))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await is_failing(jobs):  # noqa: ASYNC110  # a cursor has no signal
+                    await asyncio.sleep(0.05)
         await asyncio.to_thread(broker.start)
         # As another process would.
         async with receiving(url) as queue, sender(url, store) as jobs, jobs.running():
