@@ -152,10 +152,14 @@ async def test_nothing_is_published_to_a_broker() -> None:
     @outward.job("pack")
     async def pack(order_id: str) -> None: ...
 
-    assert [one.name for one in outward.consumers] == ["bridge:jobs"]
+    names = [one.name for one in outward.consumers]
+    assert names == ["bridge:jobs", "bridge-send:gantline.jobs"]
     async with JobsTest(outward) as kit:
         await pack.submit("o-1")
         assert (await kit.drain()).completed == 1
+        assert outward.bridge is not None
+        await outward.bridge.send({"jobType": "elsewhere"})
+        await kit.drain()  # it would raise what the broker says
 
 
 async def test_consumers_that_make_work_for_ever_are_told_of() -> None:

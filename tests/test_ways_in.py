@@ -96,6 +96,11 @@ async def by_many(place: Place, *, queue: str | None = None) -> str:
     return ACCEPTED
 
 
+async def by_envelope(place: Place, *, queue: str | None = None) -> str:
+    await place.jobs.submit_envelope({"jobType": TYPE, "payload": 1, "queue": queue})
+    return ACCEPTED
+
+
 async def by_sync(place: Place, *, queue: str | None = None) -> str:
     await asyncio.to_thread(place.type.submit_sync, 1, queue=queue)
     return ACCEPTED
@@ -179,7 +184,7 @@ def _code_in(text: str) -> str:
 
 
 WAYS: Final = (
-    *(by_python, by_many, by_sync, by_transaction),
+    *(by_python, by_many, by_envelope, by_sync, by_transaction),
     *(by_http, by_batch, by_endpoint, by_command, by_command_to_a_server),
 )
 

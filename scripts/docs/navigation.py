@@ -166,7 +166,16 @@ SECTIONS: Final = (
                 "webhooks.md",
                 "outcomes over HTTPS: signing, retries, rotation, where they may go",
             ),
-            Page("The RabbitMQ bridge", "bridge.md", "jobs from a broker, outcomes back"),
+            Page(
+                "Envelopes",
+                "guides/envelopes.md",
+                "jobs that other systems write: what is taken, what is ignored, by every door",
+            ),
+            Page(
+                "The RabbitMQ bridge",
+                "bridge.md",
+                "jobs from a broker, outcomes back, envelopes to other systems",
+            ),
             Page(
                 "Limits and hooks",
                 "guides/limits-and-hooks.md",

@@ -15,7 +15,7 @@ TENANT: Final = "acme"
 """Whose things all callers ask for."""
 JOB_TYPE: Final = "document-indexing"
 _PAGE: Final = Path(__file__).parents[2] / "docs" / "authentication.md"
-_ROW: Final = re.compile(r"^\| [A-Z_]+ \| `([a-z:]+)` \|(.*)\|$", re.MULTILINE)
+_ROW: Final = re.compile(r"^\| [A-Z_]+ \| `([a-z:-]+)` \|(.*)\|$", re.MULTILINE)
 _COLUMNS: Final = (None, *Role)
 
 

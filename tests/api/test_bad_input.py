@@ -45,7 +45,11 @@ def deep(levels: int) -> bytes:
         (b"{}", 422, "VALIDATION_ERROR"),
         (b'{"jobType": ""}', 422, "VALIDATION_ERROR"),
         (b'{"jobType": 5}', 422, "VALIDATION_ERROR"),
-        (b'{"jobType": "mail", "payload": "a", "bogus": 1}', 422, "VALIDATION_ERROR"),
+        (
+            b'{"jobType": "mail", "payload": "a", "createdAt": "9999-01-01T00:00:00Z"}',
+            422,
+            "VALIDATION_ERROR",
+        ),
         (b'{"jobType": "mail", "payload": "a", "jobId": "nope"}', 422, "VALIDATION_ERROR"),
         (b'{"jobType": "mail", "payload": "a", "priority": 4}', 422, "VALIDATION_ERROR"),
         (b'{"jobType": "mail", "payload": "a", "attempt": 4}', 422, "VALIDATION_ERROR"),
@@ -442,9 +446,12 @@ async def test_more_requests_than_can_be_served_at_once_are_503(
 
 async def test_what_is_not_known_is_told_with_what_is(ask: Asker) -> None:
     """A misspelt name is mended from the answer alone."""
-    body = await ask("alice", "POST", "/api/jobs", {"type": "mail", "payload": "a@example.org"})
-    assert body.json()["errors"][0]["pointer"] == "#/type"
-    assert "is not known here; there are jobType, " in body.json()["detail"]
+    job = await ask("alice", "POST", "/api/jobs", {"type": "mail", "payload": "a@example.org"})
+    assert job.json()["errors"][0]["pointer"] == "#/jobType"
+    assert "is missing; there are jobType, payload, " in job.json()["detail"]
+    body = await ask("alice", "POST", "/api/dead-letters/redrive", {"jobId": []})
+    assert body.json()["errors"][0]["pointer"] == "#/jobId"
+    assert "is not known here; there are jobIds, " in body.json()["detail"]
     query = await ask("alice", "GET", "/api/jobs?stats=Queued")
     assert query.json()["errors"][0]["parameter"] == "stats"
     assert "is not known here; there are jobType, queue, " in query.json()["detail"]

@@ -61,7 +61,7 @@ def allowed(principal: str, action: Action) -> set[str]:
         case "admin":
             return own if action in INSTALLATION_WIDE else set(HERE)
         case "system operator":
-            is_admins = action in (Action.MANAGE_KEYS, Action.READ_AUDIT)
+            is_admins = action in (Action.SUBMIT_FOR, Action.MANAGE_KEYS, Action.READ_AUDIT)
             is_nobodys = action is Action.RUN
             return own if is_admins or is_nobodys else set(EVERYWHERE)
         case _:

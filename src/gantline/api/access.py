@@ -54,11 +54,7 @@ class Access:
         tenant_id = call.principal.tenant_id
         # Another tenant's is always read, so that it takes no less time than one that is not there.
         kept = self._jobs.snapshots.find(call.job_id, tenant_id) if action is Action.READ else None
-        job = kept or await self.read(call.job_id)
-        if job is None or job.job.tenant_id != tenant_id:
-            # It may be the external id of a job of the caller's own tenant, whoever has it as id.
-            (own,) = await self._jobs.store.held([external_key(tenant_id, call.job_id)])
-            job = await self.read(own) if own is not None else job
+        job = kept or await self._find(call.job_id, tenant_id)
         job_id = call.job_id if job is None else job.job.job_id
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         call.is_decided = True
@@ -67,6 +63,21 @@ class Access:
         if verdict is Decision.FORBIDDEN:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
+
+    async def _find(self, job_id: UUID, tenant_id: str) -> JobSnapshot | None:
+        job = await self.read(job_id)
+        if job is None or job.job.tenant_id != tenant_id:
+            # It may be the external id of a job of this very tenant, whoever has it as id.
+            (own,) = await self._jobs.store.held([external_key(tenant_id, job_id)])
+            job = await self.read(own) if own is not None else job
+        return job
+
+    async def own_id(self, call: Call, job_id: UUID, tenant_id: str) -> UUID | None:
+        """The id of a job of this tenant that the caller may read; of all others None."""
+        job = await self._find(job_id, tenant_id)
+        if job is None or job.job.tenant_id != tenant_id:
+            return None
+        return job.job.job_id if await self.may(call, Action.READ, Target.of(job.job)) else None
 
     async def jobs(
         self, call: Call, job_ids: Sequence[UUID], *, tenant_id: str

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from gantline.audit.chain import AuditEvent
 from gantline.contract.status import Event, JobStatus
@@ -15,21 +16,6 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the API says. Every key is always there; null means that there is nothing to say."""
-
-
-# -- submitting ---------------------------------------------------------------------------------
-
-
-class AcceptedDocument(Document, frozen=True, kw_only=True):
-    """A job that is durably stored, and where to ask about it."""
-
-    job_id: UUID
-    subject_id: str
-    status_url: str
-    status: JobStatus | None
-    """Null when the job was there before and has been purged, or is somebody else's."""
-    duplicate: bool
-    """Whether it had been submitted before."""
 
 
 # -- errors -------------------------------------------------------------------------------------
@@ -55,6 +41,23 @@ class ProblemDocument(Document, frozen=True, kw_only=True):
     correlation_id: str
     retryable: bool
     errors: list[ErrorDetail] = msgspec.field(default_factory=list)
+
+
+# -- submitting ---------------------------------------------------------------------------------
+
+
+class AcceptedDocument(Document, frozen=True, kw_only=True):
+    """A job that is durably stored, and where to ask about it."""
+
+    job_id: UUID
+    subject_id: str
+    status_url: str
+    status: JobStatus | None
+    """Null when the job was there before and has been purged, or is somebody else's."""
+    duplicate: bool
+    """Whether it had been submitted before."""
+    warnings: list[ErrorDetail] | UnsetType = UNSET
+    """What was ignored of what was sent; only there if something was."""
 
 
 class BatchItem(Document, frozen=True, kw_only=True):
@@ -103,6 +106,8 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     version: int
     external_id: UUID | None
     """The id that it was submitted with, by which its tenant finds it too."""
+    warnings: list[ErrorDetail] | UnsetType = UNSET
+    """In the answer to a submit that waited: as there."""
 
 
 class ListedJob(StatusDocument, frozen=True, kw_only=True):

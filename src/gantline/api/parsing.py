@@ -10,9 +10,9 @@ import msgspec
 from gantline.api.call import Call
 from gantline.api.documents import ErrorDetail
 from gantline.api.problems import ApiCode, Refused, invalid_parameter
-from gantline.api.requests import Sent
+from gantline.api.requests import JobToSubmit, Sent
 from gantline.contract.errors import Code
-from gantline.contract.pointer import UNKNOWN, problem_from
+from gantline.contract.pointer import MISSING, UNKNOWN, problem_from
 
 _MOST_PARAMETERS: Final = 500
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -120,8 +120,8 @@ def decode(type_: Any, body: bytes, *, within: str = "#") -> Any:
         return _decoder(type_).decode(body)
     except msgspec.ValidationError as error:
         pointer, detail = problem_from(str(error))
-        if detail == UNKNOWN and pointer.count("/") == 1:
-            detail = f"{UNKNOWN}; there are {', '.join(_names_of(type_))}"
+        if pointer.count("/") == 1 and (detail == UNKNOWN or _may_be_misspelt(type_, detail)):
+            detail = f"{detail}; there are {', '.join(_names_of(type_))}"
         pointer = within + pointer[1:]
         raise Refused(
             Code.VALIDATION_ERROR,
@@ -134,6 +134,11 @@ def decode(type_: Any, body: bytes, *, within: str = "#") -> Any:
         raise Refused(Code.INVALID_FORMAT, f"The body is not JSON: {error}.") from None
     except RecursionError:
         raise Refused(Code.INVALID_FORMAT, "The body is nested too deeply.") from None
+
+
+def _may_be_misspelt(type_: Any, detail: str) -> bool:
+    """Whether something is missing where an unknown name is no error by itself."""
+    return detail == MISSING and type_ is JobToSubmit
 
 
 def _names_of(struct: type[msgspec.Struct]) -> list[str]:

@@ -1,7 +1,7 @@
 """What the API needs of an application: the port through which it reaches jobs."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, Unpack
 from uuid import UUID
 
@@ -52,6 +52,7 @@ class DeclaredJob(Protocol):
         payload: Any,
         *,
         attempt: int = 1,
+        created_at: datetime | None = None,
         request_key: DedupeKey | None = None,
         **options: Unpack[SubmitOptions],
     ) -> NewJob:

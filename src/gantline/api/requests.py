@@ -1,4 +1,7 @@
-"""What clients send: bodies and query parameters, with their bounds. Unknown names are refused."""
+"""What clients send: bodies and query parameters, with their bounds. Unknown names are refused.
+
+Not those of a job to be submitted: other systems put members of their own into their envelopes.
+"""
 
 from typing import Annotated
 from uuid import UUID
@@ -7,18 +10,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
+from gantline.api.envelopes import Attempts, Delay, Envelope, IdempotencyKey, Name, Subject
 from gantline.auth.stream_tokens import LONGEST
 from gantline.contract.bounds import Priority
-from gantline.contract.job import MAX_DELAY
 from gantline.contract.webhook import DeliveryStatus, ReplayRequest, WebhookSpec
 
-Name = Annotated[str, Meta(min_length=1, max_length=128)]
-Subject = Annotated[str, Meta(max_length=512)]
-Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Reason = Annotated[str, Meta(min_length=1, max_length=64)]
 ErrorCode = Annotated[str, Meta(min_length=1, max_length=128)]
-IdempotencyKey = Annotated[str, Meta(max_length=512)]
-Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 Depth = Annotated[int, Meta(ge=0, le=10**9)]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 CursorText = Annotated[str, Meta(max_length=128)]
@@ -30,29 +28,13 @@ class Sent(Document, frozen=True, forbid_unknown_fields=True):
     """What a client sends. A key that is not known is refused, not ignored."""
 
 
-class JobToSubmit(Sent, frozen=True, kw_only=True):
+class JobToSubmit(Envelope, frozen=True, kw_only=True):
     """A job to be submitted: the Job Contract, of which only `jobType` is needed.
 
-    Who submits it is known from the credentials. `createdAt` may be there, since it belongs to the
-    contract, but the job is created when it is accepted. `jobId` becomes its external id.
+    A key that is not known is ignored, and named in the `warnings` of the answer. `jobId` becomes
+    the external id. `createdBy`, if it is not the caller, needs the right `jobs:submit-for`.
+    `parentJobId` is ignored, with a warning, unless it is a job that the caller may read.
     """
-
-    job_type: Name
-    payload: msgspec.Raw | UnsetType = UNSET
-    job_id: UUID | None = None
-    subject_id: Subject | None = None
-    correlation_id: Annotated[str, Meta(max_length=256)] | None = None
-    idempotency_key: IdempotencyKey | None = None
-    attempt: Attempts = 1
-    max_attempts: Attempts | None = None
-    created_at: Instant | None = None
-    tenant_id: Name | None = None
-    queue: Name | None = None
-    priority: Priority | None = None
-    scheduled_at: Instant | None = None
-    delay_seconds: Delay | None = None
-    payload_version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    trace_context: dict[str, str] | None = None
 
 
 class JobEdited(Sent, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
-from gantline.api.requests import Attempts, CursorText, Limit, Name, Sent, Subject
+from gantline.api.envelopes import Attempts, Name, Subject
+from gantline.api.requests import CursorText, Limit, Sent
 from gantline.contract.bounds import Priority
 from gantline.contract.clock import EPOCH
 from gantline.contract.errors import InvalidEnvelope, Problem

@@ -3,13 +3,14 @@
 import asyncio
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 
 from gantline.api import headers as request_headers
@@ -27,14 +28,17 @@ from gantline.api.user_code import UserCode, name_of
 from gantline.api.views import accepted_document, entity_tag, status_document
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
+from gantline.contract.envelope import ignored, read_members
 from gantline.contract.errors import (
     Code,
     Forbidden,
     InvalidInput,
     JobNotFound,
+    Problem,
     StoreUnavailable,
     SubmitConflict,
 )
+from gantline.contract.job import Job
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
@@ -43,7 +47,7 @@ from gantline.worker.handler import Handler
 
 T = TypeVar("T")
 
-_NULL: Final = msgspec.Raw(b"null")
+_NO_PARENT: Final = Problem("#/parentJobId", "is no job that you may read, and was ignored")
 _MOST_TENANTS_KNOWN: Final = 1000
 
 
@@ -88,13 +92,24 @@ class Submitter:
             )
         return found
 
+    async def taken(
+        self, call: Call, asked: JobToSubmit, body: bytes
+    ) -> tuple[JobToSubmit, list[ErrorDetail]]:
+        """What counts of an envelope, and the warnings about the rest of it."""
+        problems = [*ignored(read_members(body))]
+        if asked.parent_job_id is not None:
+            tenant_id = asked.tenant_id or call.principal.tenant_id
+            parent = await self._access.own_id(call, asked.parent_job_id, tenant_id)
+            asked = msgspec.structs.replace(asked, parent_job_id=parent)
+            problems += [] if parent else [_NO_PARENT]
+        return asked, [ErrorDetail(pointer=at, detail=detail) for at, detail in problems]
+
     async def prepare(
         self,
         call: Call,
         asked: JobToSubmit,
         request_key: DedupeKey | None,
         *,
-        parent: UUID | None = None,
         named: JobToSubmit | JobEdited | None = None,
     ) -> NewJob:
         """Check what was sent against its type; raise Refused, Forbidden or InvalidInput.
@@ -104,7 +119,7 @@ class Submitter:
         job_type = self.find_type(asked.job_type)
         try:
             new = await self.checked(
-                call, job_type, lambda: self._new_job(call, job_type, asked, request_key, parent)
+                call, job_type, lambda: self._new_job(call, job_type, asked, request_key)
             )
         except (Refused, InvalidInput):
             # A caller who may not submit it at all learns nothing of its type.
@@ -117,8 +132,23 @@ class Submitter:
             with suppress(SubjectMissing):  # the type may make the subject of the payload
                 await self._access.target(call, target, action=Action.SUBMIT)
             raise
-        await self._check_route(call, job_type, named or asked, Target.of(new.job))
+        await self._check_route(call, job_type, named or asked, _own_target(call, new.job))
         return new
+
+    async def allow(self, call: Call, job: Job) -> None:
+        """Raise unless the caller may submit this job, and in the name that it has."""
+        own = _own_target(call, job)
+        await self._access.target(call, own, action=Action.SUBMIT)
+        if job.created_by == own.owner:
+            return
+        what, target = f"createdBy:{job.created_by}", Target.of(job)
+        try:
+            await self._access.target(call, target, action=Action.SUBMIT_FOR, what=what)
+        except Forbidden as error:
+            raise Forbidden(
+                f"The job's createdBy is not the caller. {error.cause}",
+                next_step="Leave createdBy out: then the job is the caller's own.",
+            ) from None
 
     async def _check_route(
         self, call: Call, job_type: DeclaredJob, named: JobToSubmit | JobEdited, target: Target
@@ -167,30 +197,17 @@ class Submitter:
         job_type: DeclaredJob,
         asked: JobToSubmit,
         request_key: DedupeKey | None,
-        parent: UUID | None,
     ) -> NewJob:
-        if asked.scheduled_at is not None and asked.delay_seconds is not None:
-            raise _invalid("#/delaySeconds", "is there beside scheduledAt; send one of them")
-        principal, correlation = call.principal, asked.correlation_id
-        raw = asked.payload if isinstance(asked.payload, msgspec.Raw) else _NULL
-        return job_type.prepare(
-            read_payload(job_type.handler, raw, asked.payload_version),
-            delay=asked.delay_seconds,
-            at=asked.scheduled_at,
-            priority=asked.priority,
-            queue=asked.queue,
-            tenant=asked.tenant_id or principal.tenant_id,
-            owner=principal.id,
-            subject=asked.subject_id,
-            idempotency_key=asked.idempotency_key,
-            correlation_id=call.correlation_id if correlation is None else correlation,
-            job_id=asked.job_id,
-            attempt=asked.attempt,
-            max_attempts=asked.max_attempts,
-            parent=parent,
-            trace_context=asked.trace_context or request_headers.trace_context(call.joined_headers),
-            request_key=request_key,
-        )
+        principal = call.principal
+        given = {
+            "tenant": principal.tenant_id,
+            "correlation_id": call.correlation_id,
+            "trace_context": request_headers.trace_context(call.joined_headers),
+            **asked.options(),
+            "owner": asked.created_by or principal.id,
+        }
+        payload = read_payload(job_type.handler, asked.body, asked.payload_version)
+        return job_type.prepare(payload, request_key=request_key, **given)
 
     def request_key(
         self, call: Call, content: bytes, *, tenant_id: str, part: str = ""
@@ -211,11 +228,13 @@ class Submitter:
 
     # -- accepting --------------------------------------------------------------------------------
 
-    async def accept(self, call: Call, new: NewJob, *, root: str) -> Response:
+    async def accept(
+        self, call: Call, new: NewJob, *, root: str, warnings: Sequence[ErrorDetail] = ()
+    ) -> Response:
         """Store a prepared job, if the caller may submit it; wait for its end, if he prefers."""
-        await self._access.target(call, Target.of(new.job), action=Action.SUBMIT)
+        await self.allow(call, new.job)
         result = await self._jobs.submit_prepared(new)
-        accepted, is_readable = await self.accepted(call, new, result, root=root)
+        accepted, is_readable = await self.accepted(call, new, result, root=root, warnings=warnings)
         most = self._settings.longest_wait_seconds
         seconds = request_headers.wait_seconds(call.joined_headers, most)
         headers = {"vary": "Prefer"}
@@ -256,9 +275,23 @@ class Submitter:
         return job if job is not None and job.status.is_terminal else None
 
     async def accepted(
-        self, call: Call, new: NewJob, result: InsertResult, *, root: str
+        self,
+        call: Call,
+        new: NewJob,
+        result: InsertResult,
+        *,
+        root: str,
+        warnings: Sequence[ErrorDetail] = (),
     ) -> tuple[AcceptedDocument, bool]:
         """The document for what the store said, and whether the caller may read that job."""
+        document, is_readable = await self._answered(call, new, result, root)
+        if warnings:
+            document = msgspec.structs.replace(document, warnings=[*warnings])
+        return document, is_readable
+
+    async def _answered(
+        self, call: Call, new: NewJob, result: InsertResult, root: str
+    ) -> tuple[AcceptedDocument, bool]:
         match result:
             case Applied():
                 # Needed only where the caller would wait.
@@ -303,27 +336,32 @@ class Submitter:
     ) -> Response:
         now = self._jobs.clock.now()
         headers |= {"content-location": accepted.status_url, "etag": entity_tag(job, now)}
-        return self._responses.status(status_document(job, now), headers)
+        document = status_document(job, now)
+        if accepted.warnings is not UNSET:
+            document = msgspec.structs.replace(document, warnings=accepted.warnings)
+        return self._responses.status(document, headers)
 
     def _retry_after(self, new: NewJob) -> str:
         waits = int(min(new.delay.total_seconds(), 3600.0))
         return str(max(waits, self._settings.retry_after_seconds))
 
 
-def read_payload(handler: Handler, raw: msgspec.Raw, version: int | None) -> Any:
+def read_payload(handler: Handler, body: bytes, version: int | None) -> Any:
     """Read a payload by its type; one of an older version is upgraded first."""
-    if version is None or version == handler.version:
-        return handler.codec.decode(bytes(raw))
+    version = handler.version if version is None else version
     if version > handler.version:
         raise _invalid("#/payloadVersion", f"is newer than {handler.version}, the newest known")
-    if handler.upgrade is None:
-        return handler.codec.decode(bytes(raw))
     try:
-        upgraded = handler.upgrade(msgspec.json.decode(raw), version)
+        body = handler.upgraded(body, version)
     except Exception as error:
         name = type(error).__name__
         raise _invalid("#/payload", f"cannot be upgraded from version {version} ({name})") from None
-    return handler.codec.decode(msgspec.json.encode(upgraded))
+    return handler.codec.decode(body)
+
+
+def _own_target(call: Call, job: Job) -> Target:
+    """A job to be submitted, as the caller's own: in whose name it is, is another question."""
+    return msgspec.structs.replace(Target.of(job), owner=call.principal.id)
 
 
 def _taken(by: str | None) -> Refused | SubmitConflict:

@@ -1,4 +1,4 @@
-"""The application's bridge: envelopes that come in through a broker, outcomes that go out."""
+"""The application's bridge: envelopes that come in and go out through a broker, and outcomes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gantline.bridge.bridge import Bridge, OutcomePublisher
 from gantline.bridge.broker import parse_bridge_url
 from gantline.bridge.intake import Intake
+from gantline.bridge.sending import EnvelopeSender
 from gantline.contract.errors import StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gantline.bridge.rabbitmq import RabbitBroker
 
 
-class Bridging:
+class Bridging(EnvelopeSender):
     """Made of a URL; connects when it is used."""
 
     def __init__(self, app: "Gantline", url: str) -> None:
@@ -26,7 +27,9 @@ class Bridging:
         """The bridge that takes messages in in this process, while there is one."""
         if outcomes := self._location.outcomes:
             app.add_consumer(OutcomePublisher(self._broker, name=f"bridge:{outcomes}"))
-            app.on_close(self._broker.close)
+        app.on_close(self._broker.close)
+        exchange, queue = self._location.exchange, app.defaults.queue
+        super().__init__(app, self._broker, name=f"bridge-send:{exchange}", queue=queue)
 
     def _make_broker(self) -> "RabbitBroker":
         try:

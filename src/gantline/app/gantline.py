@@ -15,6 +15,7 @@ import msgspec
 
 from gantline.app.declare import Declarations, JobGroup
 from gantline.app.finding_jobs import Finding
+from gantline.app.handle import Handle, SyncHandle
 from gantline.app.job_type import JobType
 from gantline.app.opening import Opening
 from gantline.app.scheduled import gathered
@@ -30,6 +31,8 @@ from gantline.contract.audit import AuditSink
 from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock, SystemClock
+from gantline.contract.codec import codec_for
+from gantline.contract.envelope import AnyEnvelope
 from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
@@ -149,6 +152,9 @@ class Gantline(Finding, Declarations):
         if self._audit_settings.from_jobs:
             self._listen(JobEntries.consumer(lambda: self.audit))
         self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
+        if self.bridge is not None:
+            self._take_in(self.bridge.handler())
+            self._listen(self.bridge.consumer())
 
     def _connect(self) -> None:
         source = self.store_source
@@ -385,6 +391,34 @@ class Gantline(Finding, Declarations):
         if self.after_submit is not None:
             await self.after_submit()
         return answer
+
+    async def submit_envelope(
+        self, envelope: AnyEnvelope, *, connection: Any = None
+    ) -> Handle[Any]:
+        """Submit a job by its envelope, as other systems write it; durable when this returns.
+
+        A declared type checks the payload and completes the rest. What is not known is ignored, and
+        named in the `warnings` of the handle. Raise InvalidInput where it is no envelope.
+        """
+        from gantline.api.envelopes import read_envelope  # few applications are given any
+        from gantline.api.preparing import prepare_envelope
+
+        said, warnings = read_envelope(envelope)
+        new = prepare_envelope(self, said, tenant=self.default_tenant)
+        answer = await self.submit_prepared(new, connection=connection)
+        declared = self.find_type(said.job_type)
+        codec = declared.handler.result_codec if declared else codec_for(Any)
+        is_on_its_way = connection is not None and self.outbox is not None
+        options = {"codec": codec, "is_on_its_way": is_on_its_way, "warnings": warnings}
+        return Handle.of(self, new, answer, **options)
+
+    def submit_envelope_sync(
+        self, envelope: AnyEnvelope, *, connection: Any = None
+    ) -> SyncHandle[Any]:
+        """As `submit_envelope`, from code that is not async, in any thread, also after a fork."""
+        return SyncHandle(
+            self.run_sync(lambda: self.submit_envelope(envelope, connection=connection))
+        )
 
     async def submit_all_prepared(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Store many; where one queue has no room, none of them."""

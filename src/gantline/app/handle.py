@@ -1,15 +1,24 @@
 """A handle: what a submitter holds of a job, to ask for its status and wait for its result."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
-from gantline.contract.errors import GantlineError, InvalidInput, InvalidPayload, JobNotFound
+from gantline.contract.errors import (
+    GantlineError,
+    InvalidInput,
+    InvalidPayload,
+    JobNotFound,
+    Problem,
+    SubmitConflict,
+)
 from gantline.contract.not_completed import NOT_COMPLETED
+from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
+from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint
 
 if TYPE_CHECKING:
@@ -38,6 +47,7 @@ class Handle(Generic[R_co]):
         codec: "Codec[Any] | None" = None,
         is_on_its_way: bool = False,
         external_id: UUID | None = None,
+        warnings: Sequence[Problem] = (),
     ) -> None:
         """`is_on_its_way`: it may not be in the store yet, but in an outbox.
 
@@ -51,6 +61,26 @@ class Handle(Generic[R_co]):
         self.job_id = job_id
         self.subject_id = subject_id
         self.duplicate = duplicate
+        self.warnings = tuple(warnings)
+        """What was ignored of an envelope."""
+
+    @classmethod
+    def of(
+        cls, app: "Gantline", new: NewJob, answer: InsertResult, **options: Any
+    ) -> "Handle[R_co]":
+        """The handle of a job that was submitted; raise SubmitConflict where it could not be."""
+        if isinstance(answer, Conflict):
+            raise SubmitConflict.of(answer.by)
+        existing = answer.existing if isinstance(answer, Duplicate) else None
+        return cls(
+            app,
+            existing or new.job.job_id,
+            new.job.tenant_id,
+            subject_id=new.job.subject_id,
+            duplicate=existing is not None,
+            external_id=new.job.external_id,
+            **options,
+        )
 
     def __repr__(self) -> str:
         return f"<Handle {self.job_id}>"
@@ -149,6 +179,7 @@ class SyncHandle(Generic[R_co]):
         self.job_id = handle.job_id
         self.subject_id = handle.subject_id
         self.duplicate = handle.duplicate
+        self.warnings = handle.warnings
 
     def __repr__(self) -> str:
         return f"<SyncHandle {self.job_id}>"

@@ -13,10 +13,11 @@ from gantline.app.handle import Handle, SyncHandle
 from gantline.app.scheduled import DeclaredSchedule, ScheduleOptions, declare_schedule
 from gantline.contract.bounds import declares, held, held_as
 from gantline.contract.clock import EPOCH
-from gantline.contract.errors import GantlineError, InvalidInput, SubmitConflict
+from gantline.contract.envelope import check_created_at
+from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.job import DEFAULT_PRIORITY, Job, key_of_owner
 from gantline.contract.job_id import new_job_id, uuid_text
-from gantline.contract.results import Conflict, Duplicate, InsertResult
+from gantline.contract.results import InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
 from gantline.manager.admission import DepthCaps
 from gantline.manager.submitter import NO_DELAY, Submission
@@ -253,25 +254,15 @@ class JobType(Generic[P, R]):
     def _handle_of(
         self, new: NewJob, answer: InsertResult, *, is_on_its_way: bool = False
     ) -> Handle[R]:
-        if isinstance(answer, Conflict):
-            raise SubmitConflict.of(answer.by)
-        existing = answer.existing if isinstance(answer, Duplicate) else None
-        return Handle(
-            self.app,
-            existing or new.job.job_id,
-            new.job.tenant_id,
-            subject_id=new.job.subject_id,
-            duplicate=existing is not None,
-            codec=self.handler.result_codec,
-            is_on_its_way=is_on_its_way,
-            external_id=new.job.external_id,
-        )
+        codec = self.handler.result_codec
+        return Handle.of(self.app, new, answer, codec=codec, is_on_its_way=is_on_its_way)
 
     def prepare(
         self,
         payload: Any = None,
         *,
         attempt: int = 1,
+        created_at: datetime | None = None,
         request_key: DedupeKey | None = None,
         **options: Unpack[SubmitOptions],
     ) -> NewJob:
@@ -279,6 +270,9 @@ class JobType(Generic[P, R]):
         if options:
             options = held("A submit", _OPTIONS, options)
         app, handler = self.app, self.handler
+        now = app.clock.now()
+        if created_at is not None:
+            check_created_at(created_at, now)
         payload = handler.signature.completed(payload)
         # First of all, for it validates what the others use.
         body, data = handler.codec.encode(payload, limit=app.payload_limit)
@@ -305,7 +299,7 @@ class JobType(Generic[P, R]):
             attempt=attempt,
             max_attempts=handler.policy.retry.attempts if attempts is None else attempts,
             payload=msgspec.Raw(body),
-            created_at=app.clock.now(),
+            created_at=created_at or now,
             tenant_id=app.default_tenant if tenant is None else tenant,
             queue=handler.queue if queue is None else queue,
             priority=self.priority if priority is None else priority,

@@ -32,6 +32,7 @@ class Outbox:
 
     def __init__(self, url: str, *, clock: Clock, submitter: Submitter) -> None:
         """`submitter` stores jobs durably where they belong."""
+        self._clock = clock
         self._submitter = submitter
         self.store = store_from_url(url, clock=clock)
         if not self.store.capabilities.caller_transaction:
@@ -53,7 +54,7 @@ class Outbox:
 
     async def put(self, connection: Any, new: NewJob) -> InsertResult:
         """Put a job there in the caller's transaction; it is moved once that is committed."""
-        (answer,) = await self.store.insert_in(connection, [wrapped(new)])
+        (answer,) = await self.store.insert_in(connection, [wrapped(new, self._clock.now())])
         return answer
 
     # -- moving -----------------------------------------------------------------------------------

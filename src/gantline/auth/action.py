@@ -8,6 +8,8 @@ class Action(StrEnum):
     SUBMIT = "jobs:submit"
     ROUTE = "jobs:route"
     """Submit to a queue that the job type does not declare, or with a priority above its own."""
+    SUBMIT_FOR = "jobs:submit-for"
+    """Submit in somebody else's name, who is then the owner; beside SUBMIT."""
     READ = "jobs:read"
     """Status, result, history, lists and event streams; everything but the payload."""
     READ_PAYLOAD = "jobs:payload"

@@ -59,7 +59,7 @@ _OPERATOR: Final = (
     }
     | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
 )
-_ADMIN: Final = _OPERATOR | {Action.MANAGE_KEYS, Action.READ_AUDIT}
+_ADMIN: Final = _OPERATOR | {Action.SUBMIT_FOR, Action.MANAGE_KEYS, Action.READ_AUDIT}
 _BY_ROLE: Final = {Role.VIEWER: _VIEWER, Role.OPERATOR: _OPERATOR, Role.ADMIN: _ADMIN}
 # Shown type by type, so that a principal of a few types gets those.
 _SHOWN_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.READ_SCHEDULES})
@@ -68,8 +68,8 @@ _SHOWN_BY_TYPE: Final = frozenset({Action.STATISTICS, Action.READ_TYPES, Action.
 class DefaultAuthorizer:
     """Same tenant and (own job, or granted subject, or a role that allows it).
 
-    Nobody submits in somebody else's name. Another tenant is open to a principal of the system
-    only, and only by a role; so is what touches every tenant.
+    Only an admin submits in somebody else's name. Another tenant is open to a principal of the
+    system only, and only by a role; so is what touches every tenant.
 
     With `subject_required` nobody submits a job without a subject, and one that has none is
     nobody's own: only a role opens it.

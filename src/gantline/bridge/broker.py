@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from gantline.bridge.message import Message
+from gantline.contract.clock import Clock
 from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.results import InsertResult
 from gantline.contract.submission import NewJob
@@ -101,7 +102,11 @@ class Broker(Protocol):
         ...
 
     async def publish(self, outgoing: Sequence[Outgoing]) -> None:
-        """Publish messages in their order; the broker has stored them when this returns."""
+        """Publish outcomes in their order; the broker has stored them when this returns."""
+        ...
+
+    async def send(self, outgoing: Sequence[Outgoing]) -> None:
+        """Publish envelopes likewise; raise where nobody would receive one of them."""
         ...
 
     async def close(self) -> None: ...
@@ -124,6 +129,12 @@ class BridgedApp(Protocol):
     """What the bridge uses of an application."""
 
     @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def default_tenant(self) -> str: ...
+
+    @property
     def manager(self) -> JobManager: ...
 
     @property
@@ -131,6 +142,6 @@ class BridgedApp(Protocol):
 
     def find_type(self, name: str) -> BridgedJobType | None: ...
 
-    async def submit_prepared(self, new: NewJob) -> InsertResult:
+    async def submit_prepared(self, new: NewJob, *, connection: Any = None) -> InsertResult:
         """Store a prepared job durably; raise JobTypeDisabled or QueueFull."""
         ...

@@ -10,6 +10,7 @@ import msgspec
 
 from gantline.bridge.broker import BridgedApp, Trusted
 from gantline.bridge.message import (
+    MEMBERS,
     Message,
     Rejected,
     Rejection,
@@ -17,6 +18,7 @@ from gantline.bridge.message import (
     read_envelope,
     read_job_type,
 )
+from gantline.contract.envelope import ignored
 from gantline.contract.errors import (
     Code,
     GantlineError,
@@ -68,6 +70,7 @@ class Intake:
             raise Rejected(
                 Rejection.NO_HANDLER, Code.NO_HANDLER, "No such type of job is declared here."
             )
+        self._log_ignored(job_type.name, given)
         handler = job_type.handler
         defaults = {"maxAttempts": handler.policy.retry.attempts, "payloadVersion": handler.version}
         own = {"queue": handler.queue, "priority": job_type.priority, "createdBy": OWNER}
@@ -84,6 +87,14 @@ class Intake:
             return self._app.manager.submitter.prepare(Submission(job))
         except InvalidInput as error:
             raise Rejected(Rejection.INVALID_FORMAT, error.code, error.cause) from None
+
+    def _log_ignored(self, job_type: str, given: Mapping[str, Any]) -> None:
+        """Log once for each type which members of its envelopes do not count."""
+        unknown = ignored(given, MEMBERS)
+        if unknown and (job_type, "") not in self._passed_over:
+            self._passed_over.add((job_type, ""))
+            names = ", ".join(pointer for pointer, _ in unknown)
+            _log.warning("messages of %s have members that are ignored, as %s", job_type, names)
 
     def _replaced(
         self, job_type: str, own: Mapping[str, Any], given: Mapping[str, Any]

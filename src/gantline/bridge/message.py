@@ -1,14 +1,15 @@
 """Messages as brokers carry them, and the job envelopes that are read out of them."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 import msgspec
 
-from gantline.contract.errors import Code
+from gantline.contract.envelope import check_created_at
+from gantline.contract.errors import Code, InvalidEnvelope
 from gantline.contract.job import Job, read_job, with_own_id
 from gantline.contract.job_event import JobEvent
 from gantline.runtime import now
@@ -89,8 +90,8 @@ def _build_properties(job: Job, attempt: int) -> dict[str, Property]:
 MOST_BYTES: Final = 1 << 20
 """Of a body that is read at all; an envelope with the largest payload stays far below."""
 
-# Clocks differ; and how long a job may be put off is counted from its createdAt.
-_MOST_AHEAD: Final = timedelta(days=1)
+MEMBERS: Final = frozenset(Job.__struct_encode_fields__) - {"externalId"}
+"""What is taken of an envelope."""
 _IDENTITY: Final = UUID("5f0c1f0e-7d0b-5b57-9a53-3b0f8d1c6a4e")
 _FROM_PROPERTIES: Final = (
     ("jobType", "JobType"),
@@ -141,8 +142,10 @@ def build_job(given: dict[str, Any], message: Message, *, tenant: str, trusts_te
         job = read_job(msgspec.json.encode(given))
     except ValueError:  # InvalidFormat is one, and so is what cannot be encoded
         raise _invalid("The body is not a job envelope.") from None
-    if job.created_at - now() > _MOST_AHEAD:
-        raise _invalid("The createdAt is in the future.")
+    try:
+        check_created_at(job.created_at, now())
+    except InvalidEnvelope:
+        raise _invalid("The createdAt is in the future.") from None
     if job.tenant_id != tenant and not trusts_tenant:
         raise _invalid("The envelope names a tenant for which this bridge is not open.")
     if "jobId" in given:

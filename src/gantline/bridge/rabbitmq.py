@@ -7,6 +7,7 @@ letters with the reason, and only then acknowledged.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -21,13 +22,13 @@ from aio_pika.abc import (
     AbstractIncomingMessage,
     AbstractQueue,
 )
-from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelInvalidStateError
+from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelInvalidStateError, PublishError
 from pamqp.common import FieldValue
 from pamqp.encode import field_table
 
 from gantline.bridge.broker import BridgeSettings, Outgoing, TakeMessage, Topic
 from gantline.bridge.message import Message, Property, Rejected
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import GantlineError, StoreMisconfigured
 from gantline.wakeups.amqp import UNREADABLE, connect_to_broker, open_exchange, wait_until_closed
 
 _log = logging.getLogger("gantline.bridge")
@@ -43,15 +44,15 @@ _READ_PROPERTIES: Final = frozenset({"JobType", "Attempt", "CreatedAt"})
 
 
 class RabbitBroker:
-    """One broker. Receiving and publishing have a connection each."""
+    """One broker. Receiving and each kind of publishing have a connection of their own."""
 
     def __init__(self, settings: BridgeSettings, *, look_seconds: float = 30.0) -> None:
         """`look_seconds`: how often to check that our queues still exist; the broker does not say
         when somebody deletes one."""
         self._settings = settings
         self._look_seconds = look_seconds
-        self._publishing: AsyncExitStack | None = None
-        self._outcomes: AbstractExchange | None = None
+        self._outcomes = _Publisher(settings.url, settings.outcomes)
+        self._envelopes = _Publisher(settings.url, settings.exchange, must_be_received=True)
 
     def check(self, topics: Sequence[Topic]) -> None:
         for name in (name for topic in topics for name in topic.names):
@@ -143,28 +144,64 @@ class RabbitBroker:
     # -- publishing -------------------------------------------------------------------------------
 
     async def publish(self, outgoing: Sequence[Outgoing]) -> None:
+        await self._outcomes.publish(outgoing)
+
+    async def send(self, outgoing: Sequence[Outgoing]) -> None:
+        await self._envelopes.publish(outgoing)
+
+    async def close(self) -> None:
+        """Close the connections that publish."""
+        await self._outcomes.close()
+        await self._envelopes.close()
+
+
+class _Publisher:
+    """Publishes to one exchange, by a connection of its own."""
+
+    def __init__(self, url: str, exchange: str, *, must_be_received: bool = False) -> None:
+        self._url = url
+        self._name = exchange
+        self._must_be_received = must_be_received
+        self._opened: AsyncExitStack | None = None
+        self._exchange: AbstractExchange | None = None
+
+    async def publish(self, outgoing: Sequence[Outgoing]) -> None:
         """Publish all at once, in their order; the broker confirms each when it is on disk."""
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):
-                exchange = self._outcomes or await self._open_outcomes()
-                await asyncio.gather(*(_publish(exchange, one) for one in outgoing))
+                exchange = self._exchange or await self._open()
+                await asyncio.gather(*(self._publish(exchange, one) for one in outgoing))
         except BaseException:
             await self.close()
             raise
 
-    async def _open_outcomes(self) -> AbstractExchange:
-        self._publishing = AsyncExitStack()
-        connection = await self._publishing.enter_async_context(
-            connect_to_broker(self._settings.url, seconds=_RESPONSE_SECONDS)
+    async def _publish(self, exchange: AbstractExchange, outgoing: Outgoing) -> None:
+        try:
+            await exchange.publish(
+                _write_message(outgoing.message),
+                _cut(outgoing.topic),
+                mandatory=self._must_be_received,
+            )
+        except PublishError:
+            raise GantlineError(
+                f"No queue is bound to the exchange {self._name!r} for {outgoing.topic!r}.",
+                next_step="Bind one: envelopes wait here until then, those behind it too.",
+            ) from None
+
+    async def _open(self) -> AbstractExchange:
+        self._opened = AsyncExitStack()
+        connection = await self._opened.enter_async_context(
+            connect_to_broker(self._url, seconds=_RESPONSE_SECONDS)
         )
-        _, self._outcomes = await open_exchange(connection, self._settings.outcomes)
-        return self._outcomes
+        _, self._exchange = await open_exchange(
+            connection, self._name, raises_returned=self._must_be_received
+        )
+        return self._exchange
 
     async def close(self) -> None:
-        """Close the connection that publishes."""
-        publishing, self._publishing, self._outcomes = self._publishing, None, None
-        if publishing is not None:
-            await publishing.aclose()
+        opened, self._opened, self._exchange = self._opened, None, None
+        if opened is not None:
+            await opened.aclose()
 
 
 async def _requeue(received: AbstractIncomingMessage) -> None:
@@ -194,21 +231,16 @@ async def _hold_until_lost(
             raise ConnectionError("the broker has closed the connection")
 
 
-async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> None:
-    message = outgoing.message
-    await exchange.publish(
-        aio_pika.Message(
-            message.body,
-            headers=dict(message.properties),
-            content_type=message.content_type,
-            correlation_id=_cut(message.correlation_id) or None,
-            message_id=message.message_id,
-            type=_cut(message.subject),
-            timestamp=message.at,
-            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-        ),
-        _cut(outgoing.topic),
-        mandatory=False,
+def _write_message(message: Message) -> aio_pika.Message:
+    return aio_pika.Message(
+        message.body,
+        headers=dict(message.properties),
+        content_type=message.content_type,
+        correlation_id=_cut(message.correlation_id) or None,
+        message_id=_fit(message.message_id),
+        type=_cut(message.subject),
+        timestamp=message.at,
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
     )
 
 
@@ -243,6 +275,12 @@ def _plain(value: object) -> Property:
     if isinstance(value, datetime):
         return value.isoformat()
     return value if isinstance(value, str | int) else str(value)
+
+
+def _fit(message_id: str) -> str:
+    """Hash what is too long for AMQP though a key may be so long: cut, two could be the same."""
+    encoded = message_id.encode()
+    return message_id if len(encoded) <= _MOST_IN_A_NAME else hashlib.sha256(encoded).hexdigest()
 
 
 def _cut(name: str) -> str:

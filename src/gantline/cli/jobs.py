@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, Unpack
+from typing import Any, BinaryIO, Final, Unpack
 from uuid import UUID
 
 import click
@@ -52,8 +52,13 @@ def job() -> None:
 
 
 @job.command()
-@click.argument("job_type")
-@click.argument("payload", default="null")
+@click.argument("job_type", required=False)
+@click.argument("payload", required=False)
+@click.option(
+    "--envelope",
+    type=click.File("rb"),
+    help="Submit the job of this file, the Job Contract as JSON.",
+)
 @click.option("--queue")
 @click.option("--priority", type=click.IntRange(0, 3))
 @click.option("--delay", type=Seconds(_LONGEST_DELAY_SECONDS), help="Seconds, or 30m, 12h, 1d.")
@@ -61,11 +66,29 @@ def job() -> None:
 @click.option("--subject")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
 @command
-async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> None:
-    """Submit a job with PAYLOAD as JSON; `-` reads it from standard input.
+async def submit(
+    cli: Cli,
+    /,
+    job_type: str | None,
+    payload: str | None,
+    envelope: BinaryIO | None,
+    **options: Any,
+) -> None:
+    """Submit a job with PAYLOAD as JSON, or by a whole envelope; `-` reads it from standard input.
 
-    With an application (--app) the job is checked and completed by its declaration.
+    With an application (--app) the job is checked and completed by its declaration. Members of an
+    envelope that are not known are ignored, and named.
     """
+    if envelope is not None:
+        if job_type is not None or any(option is not None for option in options.values()):
+            raise InvalidInput(
+                "An envelope says all of its job itself.",
+                next_step="Give --envelope alone, or JOB_TYPE, PAYLOAD and options.",
+            )
+        return await _submit_envelope(cli, envelope.read())
+    if job_type is None:
+        raise InvalidInput("No job is named.", next_step="Give JOB_TYPE, or --envelope.")
+    payload = "null" if payload is None else payload
     try:
         body = (sys.stdin.read() if payload == "-" else payload).strip().encode()
     except UnicodeError:
@@ -74,6 +97,14 @@ async def submit(cli: Cli, /, job_type: str, payload: str, **options: Any) -> No
         options["delay"] = timedelta(seconds=options["delay"])
     async with cli.backend(create=True) as backend:
         submitted = await backend.submit(job_type, msgspec.Raw(body), **options)
+        cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
+
+
+async def _submit_envelope(cli: Cli, envelope: bytes) -> None:
+    async with cli.backend(create=True) as backend:
+        submitted = await backend.submit_envelope(envelope)
+        for warning in submitted.warnings or ():
+            say(f"Warning: {warning.pointer} {warning.detail}")
         cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gantline.api.envelopes import Envelope
+from gantline.api.preparing import prepare_envelope, undeclared
 from gantline.app.job_type import JobType
 from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
@@ -21,17 +23,38 @@ def prepare(cli: "Cli", name: str, payload: msgspec.Raw, **options: Any) -> Subm
     With an application it is checked and completed by its declaration: raise InvalidInput.
     """
     said = {option: value for option, value in options.items() if value is not None}
+    if not _has_app(cli):
+        return _undeclared(cli, name, payload, **said)
+    declared = _declared(cli, name)
+    made = declared.prepare(_decoded(declared, bytes(payload)), tenant=cli.tenant, **said)
+    return Submission(made.job, made.delay)
+
+
+def prepare_said(cli: "Cli", said: Envelope) -> Submission:
+    """Make a job of an envelope, likewise."""
+    if not _has_app(cli):
+        return undeclared(said, tenant=cli.tenant, now=cli.clock.now())
+    _declared(cli, said.job_type)
+    made = prepare_envelope(cli.app(), said, tenant=cli.tenant)
+    return Submission(made.job, made.delay)
+
+
+def _has_app(cli: "Cli") -> bool:
     if not cli.settings["app"]:
         say("No application is named (--app), so the payload is not checked.")
-        return _undeclared(cli, name, payload, **said)
-    known = {one.name: one for one in cli.app().job_types}
-    if name not in known:
+        return False
+    return True
+
+
+def _declared(cli: "Cli", name: str) -> JobType[..., Any]:
+    found = cli.app().find_type(name)
+    if found is None:
+        known = sorted(one.name for one in cli.app().job_types)
         raise InvalidInput(
             f"The application declares no job {name!r}.",
-            next_step=f"It declares {', '.join(sorted(known)) or 'none'}.",
+            next_step=f"It declares {', '.join(known) or 'none'}.",
         )
-    made = known[name].prepare(_decoded(known[name], bytes(payload)), tenant=cli.tenant, **said)
-    return Submission(made.job, made.delay)
+    return found
 
 
 def _undeclared(

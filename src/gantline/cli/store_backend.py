@@ -12,8 +12,10 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gantline.api.documents import (
+    AcceptedDocument,
     AttemptDocument,
     DeadSummary,
+    ErrorDetail,
     JobDocument,
     JobTypeState,
     LaneDocument,
@@ -22,10 +24,12 @@ from gantline.api.documents import (
     StatusDocument,
     WorkerDocument,
 )
+from gantline.api.envelopes import read_envelope
 from gantline.api.requests import DepthCap
 from gantline.api.searching import FindOptions, find_each, make_filter
 from gantline.api.tallies import lane_document, queue_document, queue_state, type_state
 from gantline.api.views import (
+    accepted_document,
     attempts_of,
     dead_summary,
     history_entry,
@@ -36,7 +40,7 @@ from gantline.api.views import (
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, FaultyEntry
 from gantline.auth.action import Action
 from gantline.cli.backend import MOST_EVENTS, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
-from gantline.cli.prepare import prepare
+from gantline.cli.prepare import prepare, prepare_said
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
@@ -50,6 +54,7 @@ from gantline.contract.wakeup import Hint
 from gantline.manager.admission import DepthCaps
 from gantline.manager.manager import Acted, JobManager, Submitted
 from gantline.manager.sessions import live_sessions
+from gantline.manager.submitter import Submission
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -93,7 +98,17 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
     async def submit(self, job_type: str, payload: msgspec.Raw, **options: Any) -> Submitted:
         """The payload is JSON text that is not checked yet."""
-        submission = prepare(self._cli, job_type, payload, **options)
+        return await self._submit(prepare(self._cli, job_type, payload, **options))
+
+    async def submit_envelope(self, envelope: bytes) -> AcceptedDocument:
+        said, ignored = read_envelope(envelope)
+        submission = prepare_said(self._cli, said)
+        done, subject = await self._submit(submission), submission.job.subject_id
+        document = accepted_document("", done.job_id, subject, None, duplicate=done.duplicate)
+        warnings = [ErrorDetail(pointer=pointer, detail=detail) for pointer, detail in ignored]
+        return replace(document, warnings=warnings)
+
+    async def _submit(self, submission: Submission) -> Submitted:
         (answer,) = await self._manager.submit([submission])
         if isinstance(answer, GantlineError):
             raise answer

@@ -50,12 +50,14 @@ from gantline.client.submission import (
     batches,
     edited_job,
     encoded,
+    envelope_body,
     new_job,
     seconds_of,
 )
 from gantline.client.webhook_verbs import WebhookVerbs
 from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.codec import codec_for
+from gantline.contract.envelope import AnyEnvelope
 from gantline.contract.errors import InvalidInput, InvalidPayload
 from gantline.contract.not_completed import NOT_COMPLETED
 
@@ -141,6 +143,18 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         """
         request = self._submit(job_type, payload, request_key, options)
         return await self._ask(request, AcceptedDocument)
+
+    async def submit_envelope(
+        self, envelope: AnyEnvelope, *, request_key: str | None = None
+    ) -> AcceptedDocument:
+        """Submit a job by its envelope: JSON, or data that can be JSON; else as `submit`.
+
+        What the server ignored of it is in the `warnings` of the answer.
+        """
+        body, key = envelope_body(envelope, self._tenant), key_or_new(request_key)
+        return await self._ask(
+            self._request("POST", "/api/jobs", body=body, key=key), AcceptedDocument
+        )
 
     async def submit_and_wait(
         self,

@@ -146,6 +146,7 @@ class Client:
     submit_many.__doc__ = AsyncClient.submit_many.__doc__
 
     submit = _run(AsyncClient.submit)
+    submit_envelope = _run(AsyncClient.submit_envelope)
     submit_and_wait = _run(AsyncClient.submit_and_wait)
     status = _run(AsyncClient.status)
     job = _run(AsyncClient.job)

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from gantline.api.requests import JobEdited, JobToSubmit
 from gantline.contract.codec import codec_for
+from gantline.contract.envelope import AnyEnvelope, read_members
 from gantline.contract.errors import InvalidInput
 from gantline.contract.payload import check_encoded
 
@@ -98,6 +99,14 @@ def encoded(document: msgspec.Struct) -> bytes:
     return msgspec.json.encode(
         {name: value for name, value in said.items() if value is not None and value is not UNSET}
     )
+
+
+def envelope_body(envelope: AnyEnvelope, tenant: str | None) -> bytes:
+    """An envelope as it is sent: as it came, for this tenant if it names none."""
+    members = read_members(envelope)
+    if tenant is not None and bytes(members.get("tenantId", b"null")) == b"null":
+        members["tenantId"] = msgspec.Raw(msgspec.json.encode(tenant))
+    return msgspec.json.encode(members)
 
 
 def batches(jobs: Iterable[JobToSubmit]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from typing import Final
 from gantline.contract.errors import Problem
 
 UNKNOWN: Final = "is not known here"
+MISSING: Final = "is missing"
 _WITH_PATH: Final = re.compile(r"^(?P<detail>.*) - at `(?:key in )?(?P<path>\$.*)`$", re.DOTALL)
 _KEY_PATH: Final = re.compile(r"^(?P<detail>.*) - at `key` in `(?P<path>\$.*)`$", re.DOTALL)
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -20,7 +21,7 @@ def problem_from(message: str) -> Problem:
     steps = _steps(path)
     if field := _FIELD.match(detail):
         missing = detail.startswith("Object missing")
-        return Problem(pointer_to([*steps, field["name"]]), "is missing" if missing else UNKNOWN)
+        return Problem(pointer_to([*steps, field["name"]]), MISSING if missing else UNKNOWN)
     return Problem(pointer_to(steps), _plain(detail))
 
 

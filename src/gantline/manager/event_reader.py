@@ -59,6 +59,8 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
     costs no reading of its job."""
     of_audit: bool = False
     """Whether it is given what jobs want audited, instead of events."""
+    own: bool = False
+    """Whether it is one of Gantline itself that wants those of Gantline's own jobs too."""
 
     @property
     def name(self) -> str:
@@ -194,9 +196,12 @@ class EventReader:
 
     async def _read_page(self, held: HeldCursor) -> Turn:
         rows = await self._store.events(after=held.cursor.position, limit=PAGE)
-        chosen = [row for row in rows if _is_public(row) and self._declared.has_any(row)]
+        declared = self._declared
+        chosen = [
+            row for row in rows if (declared.own or _is_public(row)) and declared.has_any(row)
+        ]
         events = self._not_taken(await self._with_jobs(chosen))
-        for step, more in _steps(events, self._declared.at_once):
+        for step, more in _steps(events, declared.at_once):
             if error := await self._taken(step):
                 await self._note(held, error, step)
                 return Turn.FAILED

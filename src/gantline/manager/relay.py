@@ -7,11 +7,12 @@ it dies at, the next one repeats: an id that is in the store already is the job 
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from gantline.contract.clock import later
 from gantline.contract.errors import InvalidInput, SessionNotRegistered, SubmitConflict
 from gantline.contract.job import Job, read_job
 from gantline.contract.outcome import ErrorInfo, Success
@@ -44,11 +45,11 @@ _NO_TIME: Final = timedelta(0)
 Insert = Callable[[Sequence[NewJob]], Awaitable[list[InsertResult]]]
 
 
-def wrapped(new: NewJob) -> NewJob:
+def wrapped(new: NewJob, now: datetime) -> NewJob:
     """A prepared job as it is put into an outbox. Its envelope says when it is due."""
     job = new.job
     if new.delay and job.scheduled_at is None:
-        job = msgspec.structs.replace(job, scheduled_at=job.created_at + new.delay)
+        job = msgspec.structs.replace(job, scheduled_at=later(now, new.delay))
     return NewJob(
         Job(
             job_id=job.job_id,

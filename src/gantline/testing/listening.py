@@ -6,6 +6,7 @@ import msgspec
 
 from gantline.app.gantline import Gantline
 from gantline.bridge.bridge import OutcomePublisher
+from gantline.bridge.sending import EnvelopePublisher
 from gantline.contract.job_event import EventConsumer, JobEvent
 from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
 
@@ -55,7 +56,7 @@ class Listening:
             self._is_delivering = False
 
     async def _deliver(self, declared: DeclaredConsumer) -> bool:
-        if isinstance(declared.consumer, OutcomePublisher):
+        if isinstance(declared.consumer, OutcomePublisher | EnvelopePublisher):
             return False
         reader, witnessed = self._reader(declared)
         before, witnessed.error = witnessed.delivered, None

@@ -40,14 +40,17 @@ async def connect_to_broker(url: str, *, seconds: float) -> AsyncIterator[Abstra
 
 
 async def open_exchange(
-    connection: AbstractConnection, name: str
+    connection: AbstractConnection, name: str, *, raises_returned: bool = False
 ) -> tuple[AbstractChannel, AbstractExchange]:
-    """Use an exchange as it is, of whatever type; declare it where there is none."""
-    channel = await connection.channel()
+    """Use an exchange as it is, of whatever type; declare it where there is none.
+
+    `raises_returned`: publishing what the broker returns raises, as no queue gets it.
+    """
+    channel = await connection.channel(on_return_raises=raises_returned)
     try:
         return channel, await channel.get_exchange(name)
     except ChannelNotFoundEntity:  # which has closed the channel
-        channel = await connection.channel()
+        channel = await connection.channel(on_return_raises=raises_returned)
         return channel, await channel.declare_exchange(
             name, aio_pika.ExchangeType.TOPIC, durable=True
         )

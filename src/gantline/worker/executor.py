@@ -232,10 +232,7 @@ def _decode(handler: Handler, run: Run) -> Any:
     if not handler.signature.takes_payload:
         return None
     try:
-        if job.payload_version < handler.version and handler.upgrade is not None:
-            upgraded = handler.upgrade(job.data(), job.payload_version)
-            return handler.codec.decode(msgspec.json.encode(upgraded))
-        return handler.codec.decode(bytes(job.payload))
+        return handler.codec.decode(handler.upgraded(bytes(job.payload), job.payload_version))
     except InvalidInput as error:
         return _not_decodable(run, error)
     except Exception as error:  # a codec or an upgrade of the user's own broke

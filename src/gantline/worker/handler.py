@@ -65,6 +65,12 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     def all_queues(self) -> tuple[str, ...]:
         return (self.queue, *self.queues)
 
+    def upgraded(self, payload: bytes, version: int) -> bytes:
+        """A payload that was made of an older version, as this one has it."""
+        if version >= self.version or self.upgrade is None:
+            return payload
+        return msgspec.json.encode(self.upgrade(msgspec.json.decode(payload), version))
+
     def with_defaults(self, **defaults: Any) -> "Handler":
         """With these for what its declaration leaves open: an application's own."""
         chosen = {**defaults, **self.own}

@@ -83,9 +83,10 @@ class Acting(Operations):
             priority=old.priority if edited.priority is None else edited.priority,
             delay_seconds=edited.delay_seconds,
             payload_version=old.payload_version if keeps_payload else None,
+            parent_job_id=old.job_id,
         )
         key = self._submitter.request_key(call, call.raw_body, tenant_id=old.tenant_id)
-        new = await self._submitter.prepare(call, asked, key, parent=old.job_id, named=edited)
+        new = await self._submitter.prepare(call, asked, key, named=edited)
         return await self._submitter.accept(call, new, root=call.root)
 
     async def delete(self, call: Call) -> Response:

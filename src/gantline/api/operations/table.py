@@ -42,6 +42,11 @@ _IDEMPOTENCY_KEY: Final = RequestHeader(
     "A repeat of the same request with the same key finds the job of the first one; 24 hours.",
     {"type": "string", "minLength": 1, "maxLength": 255},
 )
+_ASYNC_REQUEST_ID: Final = RequestHeader(
+    "X-Async-Request-Id",
+    "The external id of the job, as `jobId` in the body is.",
+    {"type": "string", "format": "uuid"},
+)
 _PREFER: Final = RequestHeader(
     "Prefer",
     "`wait=N` holds the answer up to N seconds, at most 30, until the job has ended.",
@@ -118,7 +123,8 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("submitJob", "POST", "/api/jobs", "jobs",
             Action.SUBMIT, "Submit a job. It is durable when the answer comes.",
             submitting.submit, {202: documents.AcceptedDocument, 200: documents.StatusDocument},
-            _SUBMIT, body=requests.JobToSubmit, headers=(_IDEMPOTENCY_KEY, _PREFER)),
+            _SUBMIT, body=requests.JobToSubmit,
+            headers=(_IDEMPOTENCY_KEY, _ASYNC_REQUEST_ID, _PREFER)),
         Operation("submitBatch", "POST", "/api/jobs/batch", "jobs",
             Action.SUBMIT, "Submit many jobs; each is accepted or refused on its own.",
             submitting.batch, {202: documents.BatchDocument}, _SUBMIT,
