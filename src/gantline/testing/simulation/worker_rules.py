@@ -173,17 +173,21 @@ def _no_claims(
     """A worker that runs nothing looks for work, also after it has run a suspect alone."""
     claims = [call for call in calls if call.verb == "claim" and call.ended is not None]
     over = _over(outside.lives[process])
-    looks = [call.began for call in claims[1:]]
-    for claim, following in zip(claims, [*looks, over], strict=True):
-        window = _Window(cast("float", claim.ended), min(following, over))
-        if (
-            window.last - window.first > _LOOKS_WITHIN_SECONDS
-            and not outside.was_closed(window.first - _REOPENED_WITHIN_SECONDS, window.last)
-            and not any(one.at < window.last and window.first < one.over for one in given)
-            and _is_undisturbed(outside, process, calls, window)
-        ):
-            yield f"{process} ran nothing and claimed nothing from {window.first} to {window.last}"
-            return
+    for claim, following in zip(claims, [*(call.began for call in claims[1:]), over], strict=True):
+        last, since = min(following, over), cast("float", claim.ended)
+        if last - since <= _LOOKS_WITHIN_SECONDS:
+            continue
+        since = max([since, *(one.over for one in given if one.at < last)])
+        disturbed = [(call.began, _ended(call)) for call in calls if _is_troubled(call)]
+        for began, ended in [*disturbed, (last, last)]:
+            if (
+                min(began, last) - since > _LOOKS_WITHIN_SECONDS
+                and not outside.stood_still(process, since, began)
+                and not outside.was_closed(since - _REOPENED_WITHIN_SECONDS, began)
+            ):
+                yield f"{process} ran nothing and claimed nothing from {since} to {began}"
+                return
+            since = max(since, ended)
 
 
 def _over(life: Life) -> float:
@@ -241,9 +245,15 @@ def _is_undisturbed(outside: Outside, process: str, calls: Sequence[Call], windo
     """Whether it did not stand still in this time, and each of its calls was answered at once."""
     if outside.stood_still(process, window.first, window.last):
         return False
-    for call in calls:
-        ended = float("inf") if call.ended is None else call.ended
-        is_within = call.began < window.last and window.first < ended
-        if is_within and (call.error or ended - call.began > _SLOW_SECONDS):
-            return False
-    return True
+    return not any(
+        call.began < window.last and window.first < _ended(call) and _is_troubled(call)
+        for call in calls
+    )
+
+
+def _is_troubled(call: Call) -> bool:
+    return bool(call.error) or _ended(call) - call.began > _SLOW_SECONDS
+
+
+def _ended(call: Call) -> float:
+    return float("inf") if call.ended is None else call.ended

@@ -109,9 +109,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         ready = self._ready
         if len(self._timers) > _MANY_TIMERS and self._cancelled_timers > len(self._timers) / 2:
             self._drop_cancelled()
-        until = self.world.now + _CLOCK_SECONDS
-        while self._next_timer() < until:
-            timer = heappop(self._timers)[1]
+        else:
+            self._next_timer()
+        timers, until = self._timers, self.world.now + _CLOCK_SECONDS
+        while timers and timers[0][0] < until:
+            timer = heappop(timers)[1]
             timer._scheduled = False
             ready.append(timer)
         self.due_at = 0.0
@@ -464,7 +466,7 @@ class World:
         due = [
             loop
             for loop in some
-            if loop.held_until <= now and (loop.due_at >= 0.0 or loop.look_up_due() <= now)
+            if (loop.due_at >= 0.0 or loop.look_up_due() <= now) and loop.held_until <= now
         ]
         if due:
             loop = due[0] if len(due) == 1 else due[int(self.random.random() * len(due))]
