@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _BEGINNING: Final = datetime(2030, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 1e-6
-_MOST_TURNS: Final = 3_000_000
+MOST_TURNS: Final = 3_000_000
 """Of a run; most have some hundred thousand."""
 _UNKNOWN: Final = -1.0
 _CLOCK_SECONDS: Final = 1e-9
@@ -50,6 +50,14 @@ class ProcessEnded(BaseException):
     """The process that runs this has ended; it stays where it is."""
 
 
+class _Timer(asyncio.TimerHandle):
+    """With what asyncio keeps of it."""
+
+    __slots__ = ()
+    _when: float
+    _scheduled: bool
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop without files and sockets, whose time is the world's.
 
@@ -58,6 +66,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]
+    _check_closed: Callable[[], None]
 
     def __init__(self, process: "Process") -> None:
         super().__init__()
@@ -68,7 +77,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.held_until = 0.0
         """It does nothing before."""
         self._blocked_until = 0.0
-        self._timers: list[tuple[float, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, _Timer]] = []
         self._cancelled_timers = 0
 
     def time(self) -> float:
@@ -139,9 +148,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *arguments: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Timer:
         self._check_closed()
-        timer = asyncio.TimerHandle(when, callback, arguments, self, context)
+        timer = _Timer(when, callback, arguments, self, context)
         heappush(self._timers, (when, timer))
         timer._scheduled = True
         if when < self.due_at:
@@ -154,7 +163,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *arguments: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> _Timer:
         return self.call_at(self.world.now + delay, callback, *arguments, context=context)
 
     def call_soon(  # type: ignore[override]  # likewise
@@ -168,7 +177,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
         if handle._scheduled:
             self._cancelled_timers += 1
             if handle._when <= self.due_at:
@@ -391,8 +400,9 @@ class SimulatedHost(Machine):
 class World:
     """Everything that happens in one run."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, *, most_turns: int = MOST_TURNS) -> None:
         self.seed = seed
+        self._most_turns = most_turns
         self.random = Random(f"{seed}/world")  # noqa: S311  # no secret
         self.now = 1000.0
         self.jumped_by = timedelta(0)
@@ -471,7 +481,7 @@ class World:
         if due:
             loop = due[0] if len(due) == 1 else due[int(self.random.random() * len(due))]
             self.turns += 1
-            if self.turns > _MOST_TURNS:
+            if self.turns > self._most_turns:
                 raise RuntimeError("it does not come to an end")
             self.current = loop.process
             loop.turn()
