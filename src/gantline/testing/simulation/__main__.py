@@ -163,8 +163,8 @@ def _run_many(store: StoreKind, many: _Many, most: _Most, results: Path | None) 
                 tally.add(report)
                 if report.violations:
                     _say(f"{store}: seed {report.seed}: {report.violations[0]}")
-            tally.minutes = (monotonic() - began) / 60
-            tally.cpu_minutes += cpu_seconds / 60
+            tally.minutes = round((monotonic() - began) / 60, 2)
+            tally.cpu_minutes = round(tally.cpu_minutes + cpu_seconds / 60, 4)
             if results is not None:
                 _write([*known, tally], results)
     _say(f"{store}: {tally}")
