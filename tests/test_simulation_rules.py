@@ -12,7 +12,8 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.status import Event, JobStatus
 from gantline.proof.call import Answer, Call, Change, Claim, NamedRun, NamedToken, StartedRun
 from gantline.proof.history import merged
-from gantline.testing.simulation.application import Handled
+from gantline.testing.simulation.application import Handled, Journal
+from gantline.testing.simulation.data_rules import check_data
 from gantline.testing.simulation.handler_rules import check_handlers
 from gantline.testing.simulation.network import Chances
 from gantline.testing.simulation.outside import Lease, Life, Outside
@@ -103,6 +104,21 @@ def test_more_handlers_than_slots_are_seen(slots: dict[str, int], count: int) ->
     runs = [Handled(ONE, str(UUID(int=n)), 1, "plain", 1.0, 2.0, None) for n in range(count)]
     assert broken_by(runs, outside(), **slots)
     assert not broken_by(runs[1:], outside(), **slots)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def test_a_run_is_taken_from_the_living_only_when_it_is_renewed_no_more() -> None:
+    """Found by seed 630005 with 24 streams: a store that takes no ends for 80 seconds."""
+
+    def taken(at: float) -> list[str]:
+        calls = merged(Calls().claim(10, started()).end(at, only_expired=True).all)
+        journal = Journal(runs=[], heard=[], ends_heard=set(), delivered=[])
+        return list(check_data(script(is_gentle=True), outside(), journal, calls))
+
+    assert taken(20)
+    assert not taken(90)
 
 
 # -- workers ------------------------------------------------------------------------------------

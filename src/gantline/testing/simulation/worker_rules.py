@@ -16,7 +16,7 @@ _HELD_PER_SLOT: Final = 6
 """Ends that may wait to be written, as many as a worker allows; what runs; what is claimed."""
 _RENEWED_WITHIN: Final = 0.75
 """Of a lease: four tries are within one, and each may take as long as there is to the next."""
-_RENEWED_FOR_SECONDS: Final = 60.0
+RENEWED_FOR_SECONDS: Final = 60.0
 """No handler may take longer, so no run need be renewed longer."""
 _CLAIMED_WITHIN_SECONDS: Final = 1.5
 _SLOW_SECONDS: Final = 0.5
@@ -139,7 +139,7 @@ def _not_renewed(script: Script, outside: Outside, life: Life, one: Given) -> It
     """A run is renewed in time, until its end is written."""
     if life.asked_to_stop is not None and one.at >= life.asked_to_stop:
         return  # it is given back at once
-    over = min(one.over, life.ended or float("inf"), one.at + _RENEWED_FOR_SECONDS)
+    over = min(one.over, life.ended or float("inf"), one.at + RENEWED_FOR_SECONDS)
     first = one.at
     for at in [*one.renewed, over]:
         if min(at, over) - first > _RENEWED_WITHIN * script.lease and not outside.stood_still(
