@@ -57,10 +57,11 @@ mutants: servers ## Kill the mutants anew, and write what became of them.
 simulate: setup ## Run a SEED, or seeds for some MINUTES, on each STORE in virtual time.
 	$(BIN)/python -m gantline.testing.simulation $(if $(SEED),--seed $(SEED)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE)) \
-		$(if $(STEPS),--steps $(STEPS))
+		$(if $(STEPS),--steps $(STEPS)) $(if $(STREAMS),--streams $(STREAMS))
 
 soak: setup ## The same for a night: eight hours.
-	$(BIN)/python -m gantline.testing.simulation --seed 100000 --minutes 480
+	$(BIN)/python -m gantline.testing.simulation --seed 100000 --minutes 480 \
+		--steps 240 --streams 48
 
 # Each test has its share of the minutes; what it prints with GANTLINE_FUZZ_SEED runs it again.
 fuzz: servers ## Fuzz with new random inputs, for MINUTES=10 in all.

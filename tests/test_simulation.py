@@ -48,6 +48,18 @@ def test_another_seed_is_another_run() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
+def test_streams_keep_the_workers_of_a_seed_busy(store: StoreKind) -> None:
+    plain = draw_script(5, store, steps=20)
+    busy = draw_script(5, store, steps=20, streams=10)
+    assert busy.steps[10:] == plain.steps
+    one, other = simulate(plain), simulate(busy)
+    assert other.violations == ()
+    assert other.runs > 3 * one.runs
+    shares = [report.idle_calls / sum(report.calls.values()) for report in (one, other)]
+    assert shares[1] < 0.8 * shares[0]
+
+
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_seeds_break_no_rule(store: StoreKind, seed: int) -> None:
     report = simulate(draw_script(seed, store, steps=40))

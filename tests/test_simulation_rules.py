@@ -12,7 +12,8 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.status import Event, JobStatus
 from gantline.proof.call import Answer, Call, Change, Claim, NamedRun, NamedToken, StartedRun
 from gantline.proof.history import merged
-from gantline.testing.simulation.application import Handled
+from gantline.testing.simulation.application import Handled, Journal
+from gantline.testing.simulation.data_rules import check_data
 from gantline.testing.simulation.handler_rules import check_handlers
 from gantline.testing.simulation.network import Chances
 from gantline.testing.simulation.outside import Lease, Life, Outside
@@ -103,6 +104,21 @@ def test_more_handlers_than_slots_are_seen(slots: dict[str, int], count: int) ->
     runs = [Handled(ONE, str(UUID(int=n)), 1, "plain", 1.0, 2.0, None) for n in range(count)]
     assert broken_by(runs, outside(), **slots)
     assert not broken_by(runs[1:], outside(), **slots)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def test_a_run_is_taken_from_the_living_only_when_it_is_renewed_no_more() -> None:
+    """Found by seed 630005 with 24 streams: a store that takes no ends for 80 seconds."""
+
+    def taken(at: float) -> list[str]:
+        calls = merged(Calls().claim(10, started()).end(at, only_expired=True).all)
+        journal = Journal(runs=[], heard=[], ends_heard=set(), delivered=[])
+        return list(check_data(script(is_gentle=True), outside(), journal, calls))
+
+    assert taken(20)
+    assert not taken(90)
 
 
 # -- workers ------------------------------------------------------------------------------------
@@ -207,7 +223,7 @@ def test_what_a_worker_gave_up_long_before_it_stops_is_left_to_the_leases() -> N
 
 
 def test_a_run_is_renewed_until_its_end_is_written() -> None:
-    dies = {"ended": 40.0}
+    dies = {"ended": 35.0}
     assert Calls().claim(10, started()).renew(12).end(20).broken(outside(**dies))
     assert not Calls().claim(10, started()).renew(12).renew(15).end(18).broken(outside(**dies))
 
@@ -239,6 +255,35 @@ def test_what_a_reaper_takes_from_another_worker_frees_no_slot() -> None:
     calls = Calls().claim(10, started()).renew(12).renew(14)
     calls.end(11, token=UUID(int=9), only_expired=True).end(14.5).claim(15)
     assert not calls.broken(outside(ended=30.0), slots_in_all=1)
+
+
+def test_a_worker_that_runs_nothing_looks_for_work() -> None:
+    calls = Calls().claim(10, started(), limit=2).end(11)
+    assert calls.broken(outside(ended=40.0))
+    assert not calls.broken(outside(ended=30.0))
+    assert not calls.claim(25).broken(outside(ended=40.0))
+
+
+def test_a_worker_that_runs_something_need_not_look_for_work() -> None:
+    calls = Calls().claim(10, started(), limit=2)
+    for at in range(12, 40, 3):
+        calls.renew(at)
+    assert not calls.end(40).broken(outside(ended=50.0))
+
+
+def test_a_worker_whose_calls_fail_need_not_look_for_work() -> None:
+    calls = Calls().claim(10, started(), limit=2).end(11)
+    calls.add("read_records", 20, seconds=20.0, error="StoreUnavailable")
+    assert not calls.broken(outside(ended=55.0))
+    assert calls.broken(outside(ended=65.0))
+
+
+def test_a_worker_does_not_look_for_work_where_the_store_is_closed() -> None:
+    seen, calls = outside(ended=1040.0), Calls().claim(1000, started(), limit=2).end(1001)
+    assert calls.broken(seen)
+    with seen.closed():
+        pass
+    assert not calls.broken(seen)
 
 
 def test_a_suspect_may_keep_a_worker_from_claiming() -> None:

@@ -36,7 +36,7 @@ class _Simulated(NamedTuple):
 
     @property
     def minutes(self) -> float:
-        return sum(tally.minutes * tally.processors for tally in self.tallies)
+        return sum(tally.minutes_of_a_core for tally in self.tallies)
 
     @property
     def faults(self) -> Counter[str]:

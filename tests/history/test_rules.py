@@ -71,6 +71,27 @@ def test_an_accepted_job_is_found_until_it_is_removed() -> None:
     breaks("lost", a_life, lambda s: s.apply(ended("a", Event.FAILED), NOT_FOUND))
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_job_that_was_pruned_may_be_inserted_again(lost: bool) -> None:
+    """Found by seed 400178: a fan-out whose first answer was lost repeats what has run already."""
+    token = named("a", "again")
+    prune: Step = lambda s: s.prune(JobStatus.COMPLETED)  # noqa: E731  # like the other steps
+
+    def first(story: Story) -> None:
+        story.insert("a", lost=lost)
+        story.claim(run("a"))
+        story.apply(ended("a", Event.COMPLETED))
+
+    def again(story: Story) -> None:
+        story.insert("a")
+        story.claim(run("a", token=token))
+        story.apply(ended("a", Event.COMPLETED, change_id=token))
+
+    keeps(first, prune, again)
+    breaks("fence", first, again)
+    breaks("fence", prune, first, again)
+
+
 def test_a_job_whose_acceptance_is_unknown_may_be_missing() -> None:
     keeps(lambda s: s.insert("a", lost=True), lambda s: s.get("a"))
 

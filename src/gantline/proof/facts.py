@@ -225,8 +225,12 @@ class Facts:
         """
         if self.clears or len(job.births) < 2:
             return bool(self.clears)
-        certain = sum(birth.is_certain for birth in job.births)
-        return bool(job.removals) or (certain > 1 and bool(self.prunes and job.terminal))
+        return bool(job.removals) or any(
+            end.first < prune.last and prune.first < birth.call.last
+            for end in job.terminal
+            for prune in self.prunes
+            for birth in job.births
+        )
 
     def judge_suspicions(self) -> None:
         for job, broke in self._suspicions:

@@ -4,6 +4,7 @@
 --minutes 3                  seeds on every store, on all processors
 --calls 10000000             the same, until each store was asked so often for something
 --steps 240                  with so many steps in each script: more happens at once
+--streams 48                 with so many clients that submit one job after the other: less is idle
 --script failed.json         a script that was stored
 """
 
@@ -16,6 +17,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import count
 from math import inf
 from pathlib import Path
+from time import process_time
 from typing import Final, NamedTuple, get_args
 
 import msgspec
@@ -44,7 +46,13 @@ class Tally(msgspec.Struct, kw_only=True, rename="camel"):
     runs: int = 0
     minutes: float = 0.0
     processors: int = 0
+    cpu_minutes: float = 0.0
+    """Of all processors; 0: not measured."""
     failed: list[tuple[int, str]] = []
+
+    @property
+    def minutes_of_a_core(self) -> float:
+        return self.cpu_minutes or self.minutes * self.processors
 
     def add(self, report: Report) -> None:
         self.seeds += 1
@@ -75,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, help="how long; without it one seed is run")
     parser.add_argument("--calls", type=int, help="how many verb calls that are not idle")
     parser.add_argument("--steps", type=int, default=STEPS, help="of a script (%(default)s)")
+    parser.add_argument("--streams", type=int, default=0, help="clients that are always busy")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--store", choices=get_args(StoreKind), action="append")
     parser.add_argument("--script", type=Path, help="run a stored script")
     parser.add_argument("--keep", type=Path, help="where to store the script of a seed that fails")
@@ -84,16 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.minutes is not None or options.calls is not None:
         seconds = inf if options.minutes is None else 60 * options.minutes / len(stores)
         most = _Most(seconds, inf if options.calls is None else options.calls)
-        first = options.seed or 1
-        tallies = [_run_many(store, first, most, steps=options.steps) for store in stores]
-        if options.results is not None:
-            _write(tallies, options.results)
+        many = _Many(options.seed or 1, options.steps, options.streams, options.processes)
+        tallies = [_run_many(store, many, most, options.results) for store in stores]
         return any(tally.failed for tally in tallies)
     if options.script is not None:
         script = msgspec.json.decode(options.script.read_bytes(), type=Script)
         return _show(script, options.keep)
-    seed, steps = options.seed or 1, options.steps
-    return max(_show(draw_script(seed, store, steps=steps), options.keep) for store in stores)
+    one = _Many(options.seed or 1, options.steps, options.streams, 1)
+    return max(_show(one.draw(one.first, store), options.keep) for store in stores)
 
 
 def _show(script: Script, keep: Path | None) -> int:
@@ -123,40 +131,68 @@ class _Most(NamedTuple):
     calls: float
 
 
-def _run_many(store: StoreKind, first: int, most: _Most, *, steps: int) -> Tally:
-    """Give seeds to all processors."""
-    tally, began = Tally(store=store, first_seed=first), monotonic()
-    tally.processors = os.cpu_count() or 1
-    with ProcessPoolExecutor(tally.processors) as pool:
-        seeds = count(first, _AT_ONCE)
-        waiting: list[Future[list[Report]]] = []
+class _Many(NamedTuple):
+    """Which scripts, and how many are run at once."""
+
+    first: int
+    """The first seed."""
+    steps: int
+    streams: int
+    processes: int
+
+    def draw(self, seed: int, store: StoreKind) -> Script:
+        return draw_script(seed, store, steps=self.steps, streams=self.streams)
+
+
+def _run_many(store: StoreKind, many: _Many, most: _Most, results: Path | None) -> Tally:
+    """Give seeds to all processes. What they came to is written while they go on."""
+    tally, began = Tally(store=store, first_seed=many.first), monotonic()
+    tally.processors = many.processes
+    known = _read(results) if results is not None else []
+    with ProcessPoolExecutor(many.processes) as pool:
+        seeds = count(many.first, _AT_ONCE)
+        waiting: list[Future[_Batch]] = []
         while True:
             is_over = monotonic() - began >= most.seconds or tally.busy_calls >= most.calls
-            while not is_over and len(waiting) < 2 * tally.processors:
-                waiting.append(pool.submit(_run_batch, next(seeds), store, steps))
+            while not is_over and len(waiting) < 2 * many.processes:
+                waiting.append(pool.submit(_run_batch, next(seeds), store, many))
             if not waiting:
                 break
-            for report in waiting.pop(0).result():
+            reports, cpu_seconds = waiting.pop(0).result()
+            for report in reports:
                 tally.add(report)
-    tally.minutes = round((monotonic() - began) / 60, 2)
+                if report.violations:
+                    _say(f"{store}: seed {report.seed}: {report.violations[0]}")
+            tally.minutes = round((monotonic() - began) / 60, 2)
+            tally.cpu_minutes = round(tally.cpu_minutes + cpu_seconds / 60, 4)
+            if results is not None:
+                _write([*known, tally], results)
     _say(f"{store}: {tally}")
     for seed, violation in tally.failed:
         _say(f"  seed {seed}: {violation}")
-        _say(f"  make simulate SEED={seed} STORE={store} STEPS={steps}")
+        _say(f"  make simulate SEED={seed} STORE={store} STEPS={many.steps} STREAMS={many.streams}")
     return tally
 
 
+def _read(file: Path) -> list[Tally]:
+    return msgspec.json.decode(file.read_bytes(), type=list[Tally]) if file.exists() else []
+
+
 def _write(tallies: Sequence[Tally], file: Path) -> None:
-    """Add them to those of other runs."""
-    known = msgspec.json.decode(file.read_bytes(), type=list[Tally]) if file.exists() else []
-    file.write_bytes(msgspec.json.format(msgspec.json.encode([*known, *tallies])) + b"\n")
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(tallies)) + b"\n")
 
 
-def _run_batch(first: int, store: StoreKind, steps: int) -> list[Report]:
+_Batch = tuple[list[Report], float]
+"""And how many seconds of a processor they took."""
+
+
+def _run_batch(first: int, store: StoreKind, many: _Many) -> _Batch:
+    began = process_time()
     seeds = range(first, first + _AT_ONCE)
-    reports = [simulate(draw_script(seed, store, steps=steps)) for seed in seeds]
+    reports = [simulate(many.draw(seed, store)) for seed in seeds]
     # Of runs that broke no rule only the numbers are of interest.
-    return [report if report.violations else report.without_notes() for report in reports]
+    short = [report if report.violations else report.without_notes() for report in reports]
+    return short, process_time() - began
 
 
 def _say(text: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import cycle
 from typing import Any, Final, assert_never
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from gantline.testing.simulation.script import (
     Act,
     Action,
     Recur,
+    Stream,
     Submit,
     Switch,
     Wait,
@@ -35,6 +37,8 @@ from gantline.testing.simulation.script import (
 from gantline.testing.simulation.world import World
 
 _LOOKED_AT: Final = 50
+_STREAM_PATIENCE_SECONDS: Final = 10.0
+"""After so long a stream goes on without the end of its job."""
 _ACTED_ON: Final = {
     "cancel": frozenset({JobStatus.QUEUED, JobStatus.RUNNING}),
     "stop": frozenset({JobStatus.RUNNING}),
@@ -42,7 +46,7 @@ _ACTED_ON: Final = {
     "delete": REDRIVABLE | {JobStatus.COMPLETED},
 }
 
-ClientStep = Submit | Act | Switch | Recur | Wait
+ClientStep = Submit | Stream | Act | Switch | Recur | Wait
 
 
 class Clients:
@@ -101,6 +105,8 @@ class Clients:
         match step:
             case Submit():
                 await self._submit(step)
+            case Stream():
+                await self._stream(step)
             case Act():
                 await self._act(step)
             case Switch():
@@ -135,6 +141,20 @@ class Clients:
         else:
             handles = await job_type.submit_many([step.plan] * step.count, **options)
         self.submitted += [(handle.job_id, step.tenant) for handle in handles]
+
+    async def _stream(self, step: Stream) -> None:
+        until = self._world.now + step.seconds
+        job_type = self.app.find_type(step.job_type)
+        assert job_type is not None
+        for plan in cycle(step.plans):
+            if self._world.now >= until:
+                return
+            try:
+                handle = await job_type.submit(plan, tenant=step.tenant)
+                self.submitted.append((handle.job_id, step.tenant))
+                await handle.wait(timeout=_STREAM_PATIENCE_SECONDS)
+            except (GantlineError, TimeoutError):
+                await asyncio.sleep(1.0)
 
     async def _submit_over_http(self, step: Submit) -> None:
         """As a client does that has only the API: it knows an accepted job by its answer."""

@@ -23,6 +23,7 @@ from gantline.proof.call import (
 from gantline.testing.simulation.application import QUEUES, Journal
 from gantline.testing.simulation.outside import Outside
 from gantline.testing.simulation.script import Script
+from gantline.testing.simulation.worker_rules import RENEWED_FOR_SECONDS, given_runs
 
 _LATE: Final = timedelta(seconds=40)
 """A worker without schedules and hints looks for new ones every 15 s, and a look takes time."""
@@ -48,9 +49,14 @@ def check_data(
 def _taken_from_the_living(
     script: Script, journal: Journal, calls: Sequence[Call]
 ) -> Iterator[str]:
+    """Not where a store has taken no ends for so long that a run is renewed no more."""
     if not script.is_gentle or journal.crashes:
         return
+    given = given_runs(calls)
     for call, change in _accepted(calls):
+        run = given.get(change.change_id)
+        if run is not None and call.began - run.at > RENEWED_FOR_SECONDS:
+            continue
         if change.event is Event.CRASHED or change.only_expired:
             yield f"a run of job {change.job_id} was lost, and no process had died ({call})"
 

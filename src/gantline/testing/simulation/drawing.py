@@ -14,6 +14,7 @@ from gantline.testing.simulation.script import (
     Script,
     Step,
     StoreKind,
+    Stream,
     Submit,
     Switch,
     Trouble,
@@ -22,11 +23,17 @@ from gantline.testing.simulation.script import (
 
 STEPS: Final = 60
 _TENANTS: Final = ("default", "acme")
+_STREAMED_PLANS: Final = 10
+_STREAMED_SECONDS: Final = ((0.0, 0.0), (0.0, 0.01), (0.01, 0.05))
+_STREAMED_SLOTS: Final = 2
+"""So few that jobs of streams wait for them: then each claim finds something."""
 
 
-def draw_script(seed: int, store: StoreKind, *, steps: int = STEPS) -> Script:
-    """Draw one from a seed."""
-    return _Drawing(seed).script(seed, store, steps)
+def draw_script(seed: int, store: StoreKind, *, steps: int = STEPS, streams: int = 0) -> Script:
+    """Draw one from a seed. Streams are added to what the seed is without them."""
+    drawing = _Drawing(seed)
+    script = drawing.script(seed, store, steps)
+    return drawing.with_streams(script, streams) if streams else script
 
 
 class _Drawing:
@@ -56,6 +63,35 @@ class _Drawing:
                 has_late_effects=not profile.is_gentle,
             ),
             steps=tuple(sorted(drawn, key=lambda step: step.at)),
+        )
+
+    def with_streams(self, script: Script, count: int) -> Script:
+        """Add clients that keep its workers busy from the first step to the last. More steps take
+        longer then: for the workers to come to work between what goes wrong."""
+        longer = max(1.0, len(script.steps) / STEPS)
+        steps = [msgspec.structs.replace(one, at=round(longer * one.at, 3)) for one in script.steps]
+        streams = [self._stream(steps[-1].at) for _ in range(count)]
+        slots = min(script.slots, _STREAMED_SLOTS)
+        return msgspec.structs.replace(script, slots=slots, steps=(*streams, *steps))
+
+    def _stream(self, seconds: float) -> Stream:
+        random = self._random
+        plans = [self._plan() for _ in range(_STREAMED_PLANS)]
+        return Stream(
+            at=0.0,
+            job_type=random.choice(JOB_TYPES),
+            plans=tuple(self._streamed(plan) for plan in plans),
+            tenant=random.choice(_TENANTS),
+            seconds=seconds,
+        )
+
+    def _streamed(self, plan: Plan) -> Plan:
+        """The same in a moment, and without a crash: each is repeated often."""
+        return msgspec.structs.replace(
+            plan,
+            ends=tuple("return" if end == "crash" else end for end in plan.ends),
+            seconds=self._within(_STREAMED_SECONDS),
+            follow_ups=tuple(map(self._streamed, plan.follow_ups)),
         )
 
     def _step(self, seconds: float, index: int) -> Step:

@@ -171,6 +171,8 @@ class Network:
             return None
         self._numbers[process.name] += 1
         number = self._numbers[process.name]
+        if not self.chances.fault:
+            return None
         # Of its own, so that a script without some of its steps has the same faults elsewhere.
         chance = Random(f"{self.world.seed}/{process.name}/{number}")  # noqa: S311  # no secret
         if chance.random() >= self.chances.fault:

@@ -112,6 +112,10 @@ class Outside:
     def stood_still(self, label: str, first: float, last: float) -> bool:
         return any(began < last and first < ended for began, ended in self._stood_still[label])
 
+    def was_closed(self, first: float, last: float) -> bool:
+        """Whether the store was closed, or refused calls, by the virtual time."""
+        return any(began < last and first < ended for began, ended in self._away)
+
     def was_away(self, first: datetime, last: datetime) -> bool:
         """Whether the store did not take everything in this time; where the clock was never set."""
         return any(

@@ -45,6 +45,16 @@ class Submit(_Step, frozen=True, kw_only=True):
     over_http: bool = False
 
 
+class Stream(_Step, frozen=True, kw_only=True):
+    """A client that submits a job, waits until it has ended, and submits the next."""
+
+    job_type: str
+    plans: tuple[Plan, ...]
+    """Of its jobs, one after the other."""
+    tenant: str = "default"
+    seconds: float
+
+
 class Act(_Step, frozen=True, kw_only=True):
     """An operator acts on jobs that were submitted before: the n-th, and those after it."""
 
@@ -86,7 +96,7 @@ class Trouble(_Step, frozen=True, kw_only=True):
     """Which calls are refused; `writes` for all that change something."""
 
 
-Step = Submit | Act | Switch | Recur | Wait | Trouble
+Step = Submit | Stream | Act | Switch | Recur | Wait | Trouble
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):

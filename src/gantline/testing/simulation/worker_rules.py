@@ -16,10 +16,15 @@ _HELD_PER_SLOT: Final = 6
 """Ends that may wait to be written, as many as a worker allows; what runs; what is claimed."""
 _RENEWED_WITHIN: Final = 0.75
 """Of a lease: four tries are within one, and each may take as long as there is to the next."""
-_RENEWED_FOR_SECONDS: Final = 60.0
+RENEWED_FOR_SECONDS: Final = 60.0
 """No handler may take longer, so no run need be renewed longer."""
 _CLAIMED_WITHIN_SECONDS: Final = 1.5
 _SLOW_SECONDS: Final = 0.5
+_LOOKS_WITHIN_SECONDS: Final = 20.0
+"""An idle worker looks for work every two seconds. A handler that does not stop at once may keep a
+slot for fifteen."""
+_REOPENED_WITHIN_SECONDS: Final = 10.0
+"""So late a worker may notice that the store is open again."""
 
 
 class Given:
@@ -105,13 +110,14 @@ def check_workers(
     by_process: dict[str, list[Given]] = defaultdict(list)
     for one in given.values():
         by_process[one.claim.process].append(one)
+    by_caller: dict[str, list[Call]] = defaultdict(list)
+    for call in calls:
+        by_caller[call.process].append(call)
+    has_switches = any(isinstance(step, Switch) for step in script.steps)
     for process, some in by_process.items():
         yield from _too_many_held(script, outside.lives[process], process, some)
-    if not any(isinstance(step, Switch) for step in script.steps):
-        by_caller: dict[str, list[Call]] = defaultdict(list)
-        for call in calls:
-            by_caller[call.process].append(call)
-        for process, some in by_process.items():
+        yield from _no_claims(outside, process, by_caller[process], some)
+        if not has_switches:
             yield from _slow_claims(outside, process, by_caller[process], some)
 
 
@@ -133,7 +139,7 @@ def _not_renewed(script: Script, outside: Outside, life: Life, one: Given) -> It
     """A run is renewed in time, until its end is written."""
     if life.asked_to_stop is not None and one.at >= life.asked_to_stop:
         return  # it is given back at once
-    over = min(one.over, life.ended or float("inf"), one.at + _RENEWED_FOR_SECONDS)
+    over = min(one.over, life.ended or float("inf"), one.at + RENEWED_FOR_SECONDS)
     first = one.at
     for at in [*one.renewed, over]:
         if min(at, over) - first > _RENEWED_WITHIN * script.lease and not outside.stood_still(
@@ -161,6 +167,33 @@ def _too_many_held(
 # -- how soon -----------------------------------------------------------------------------------
 
 
+def _no_claims(
+    outside: Outside, process: str, calls: Sequence[Call], given: Sequence[Given]
+) -> Iterator[str]:
+    """A worker that runs nothing looks for work, also after it has run a suspect alone."""
+    claims = [call for call in calls if call.verb == "claim" and call.ended is not None]
+    over = _over(outside.lives[process])
+    for claim, following in zip(claims, [*(call.began for call in claims[1:]), over], strict=True):
+        last, since = min(following, over), cast("float", claim.ended)
+        if last - since <= _LOOKS_WITHIN_SECONDS:
+            continue
+        since = max([since, *(one.over for one in given if one.at < last)])
+        disturbed = [(call.began, _ended(call)) for call in calls if _is_troubled(call)]
+        for began, ended in [*disturbed, (last, last)]:
+            if (
+                min(began, last) - since > _LOOKS_WITHIN_SECONDS
+                and not outside.stood_still(process, since, began)
+                and not outside.was_closed(since - _REOPENED_WITHIN_SECONDS, began)
+            ):
+                yield f"{process} ran nothing and claimed nothing from {since} to {began}"
+                return
+            since = max(since, ended)
+
+
+def _over(life: Life) -> float:
+    return min(at for at in (life.asked_to_stop, life.ended, float("inf")) if at is not None)
+
+
 def _slow_claims(
     outside: Outside, process: str, calls: Sequence[Call], given: Sequence[Given]
 ) -> Iterator[str]:
@@ -172,8 +205,7 @@ def _slow_claims(
         if call.verb == "apply":
             for change in cast("tuple[Change, ...]", call.asked):
                 ends.setdefault(change.change_id, call)
-    life = outside.lives[process]
-    over = min(at for at in (life.asked_to_stop, life.ended, float("inf")) if at is not None)
+    over = _over(outside.lives[process])
     for claim, following in pairwise(claims):
         if not _was_full(claim) or following.first < claim.last or following.began >= over:
             continue
@@ -202,15 +234,26 @@ def _is_free(
     window: _Window,
 ) -> bool:
     """Whether nothing kept a worker from claiming in this time."""
-    if outside.stood_still(process, window.first, window.last):
-        return False
-    for call in calls:
-        ended = float("inf") if call.ended is None else call.ended
-        is_within = call.began < window.last and window.first < ended
-        if is_within and (call.error or ended - call.began > _SLOW_SECONDS):
-            return False
-    return not any(
+    return _is_undisturbed(outside, process, calls, window) and not any(
         one.run.crashes >= SUSPECT_AFTER_CRASHES
         for one in given
         if one.at < window.last and window.first < one.over
     )
+
+
+def _is_undisturbed(outside: Outside, process: str, calls: Sequence[Call], window: _Window) -> bool:
+    """Whether it did not stand still in this time, and each of its calls was answered at once."""
+    if outside.stood_still(process, window.first, window.last):
+        return False
+    return not any(
+        call.began < window.last and window.first < _ended(call) and _is_troubled(call)
+        for call in calls
+    )
+
+
+def _is_troubled(call: Call) -> bool:
+    return bool(call.error) or _ended(call) - call.began > _SLOW_SECONDS
+
+
+def _ended(call: Call) -> float:
+    return float("inf") if call.ended is None else call.ended

@@ -9,18 +9,20 @@ more: nothing of it is cleaned up, as by SIGKILL.
 import asyncio
 import gc
 import hashlib
-import heapq
 import sqlite3
 import sys
 import traceback
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
 from math import inf
 from random import Random
-from threading import Thread, get_ident
+from threading import Thread
 from typing import Any, Final, NoReturn, TypeVar
 from unittest.mock import patch
 
@@ -30,8 +32,13 @@ T = TypeVar("T")
 
 _BEGINNING: Final = datetime(2030, 1, 1, tzinfo=UTC)
 _SHORTEST: Final = 1e-6
-_MOST_TURNS: Final = 3_000_000
+MOST_TURNS: Final = 3_000_000
 """Of a run; most have some hundred thousand."""
+_UNKNOWN: Final = -1.0
+_CLOCK_SECONDS: Final = 1e-9
+"""What asyncio takes for the same moment."""
+_MANY_TIMERS: Final = 100
+"""With more than these, cancelled ones are dropped as soon as they are most."""
 
 
 def wall_clock_at(seconds: float) -> datetime:
@@ -43,37 +50,51 @@ class ProcessEnded(BaseException):
     """The process that runs this has ended; it stays where it is."""
 
 
-class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop without files and sockets, whose time is the world's."""
+class _Timer(asyncio.TimerHandle):
+    """With what asyncio keeps of it."""
 
-    # Asyncio's own, which a turn and the next timer depend on.
-    _selector: Any
-    _ready: Any
-    _scheduled: list[Any]
-    _timer_cancelled_count: int
-    _thread_id: int | None
-    _run_once: Callable[[], None]
+    __slots__ = ()
+    _when: float
+    _scheduled: bool
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop without files and sockets, whose time is the world's.
+
+    A run has hundreds of thousands of turns. So it keeps its timers and takes its turns itself, as
+    asyncio does, without what only real loops need.
+    """
+
+    _ready: deque[asyncio.Handle]
+    _check_closed: Callable[[], None]
 
     def __init__(self, process: "Process") -> None:
         super().__init__()
         self.process = process
-        self._selector = self
-        self.blocked_until = 0.0
-        self.due_at: float | None = None
-        """When it has something to do next; None: it has to be looked up."""
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """There is nothing to wait for: the world knows the next timer."""
-        return []
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        pass
-
-    def _write_to_self(self) -> None:
-        pass
+        self.world = process.world
+        self.due_at = inf
+        """When it has something to do next; `_UNKNOWN`: it has to be looked up."""
+        self.held_until = 0.0
+        """It does nothing before."""
+        self._blocked_until = 0.0
+        self._timers: list[tuple[float, _Timer]] = []
+        self._cancelled_timers = 0
 
     def time(self) -> float:
-        return self.process.world.now
+        return self.world.now
+
+    @property
+    def blocked_until(self) -> float:
+        return self._blocked_until
+
+    @blocked_until.setter
+    def blocked_until(self, until: float) -> None:
+        self._blocked_until = until
+        self.hold()
+
+    def hold(self) -> None:
+        """Take note of until when it, or its whole process, stands still."""
+        self.held_until = max(self._blocked_until, self.process.frozen_until)
 
     def look_up_due(self) -> float:
         """Find out when it has something to do next."""
@@ -81,44 +102,90 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.due_at
 
     def _next_timer(self) -> float:
-        scheduled = self._scheduled
-        while scheduled:
-            first = scheduled[0]
+        timers = self._timers
+        while timers:
+            when, first = timers[0]
             if not first._cancelled:
-                when: float = first._when
                 return when
-            heapq.heappop(scheduled)._scheduled = False
-            self._timer_cancelled_count -= 1
+            heappop(timers)
+            first._scheduled = False
+            self._cancelled_timers -= 1
         return inf
 
     def turn(self) -> None:
         """Do what is due now, once."""
-        self._thread_id = get_ident()
         events._set_running_loop(self)
+        ready = self._ready
+        if len(self._timers) > _MANY_TIMERS and self._cancelled_timers > len(self._timers) / 2:
+            self._drop_cancelled()
+        else:
+            self._next_timer()
+        timers, until = self._timers, self.world.now + _CLOCK_SECONDS
+        while timers and timers[0][0] < until:
+            timer = heappop(timers)[1]
+            timer._scheduled = False
+            ready.append(timer)
+        self.due_at = 0.0
         try:
-            self._run_once()
+            for _ in range(len(ready)):  # not what these add
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
         except ProcessEnded:
             pass
-        finally:
-            events._set_running_loop(None)
-            self._thread_id = None
-            self.due_at = None
+        self.due_at = _UNKNOWN
+
+    def _drop_cancelled(self) -> None:
+        for _, timer in self._timers:
+            timer._scheduled = not timer._cancelled
+        self._timers = [one for one in self._timers if one[1]._scheduled]
+        heapify(self._timers)
+        self._cancelled_timers = 0
 
     def call_at(  # type: ignore[override]  # it passes on what it is given
-        self, when: float, *arguments: Any, **options: Any
-    ) -> asyncio.TimerHandle:
-        if self.due_at is not None and when < self.due_at:
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *arguments: Any,
+        context: Context | None = None,
+    ) -> _Timer:
+        self._check_closed()
+        timer = _Timer(when, callback, arguments, self, context)
+        heappush(self._timers, (when, timer))
+        timer._scheduled = True
+        if when < self.due_at:
             self.due_at = when
-        return super().call_at(when, *arguments, **options)
+        return timer
 
-    def _call_soon(self, *arguments: Any) -> asyncio.Handle:
-        self.due_at = None
-        handle: asyncio.Handle = super()._call_soon(*arguments)  # type: ignore[misc]  # asyncio's own
+    def call_later(  # type: ignore[override]  # likewise
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *arguments: Any,
+        context: Context | None = None,
+    ) -> _Timer:
+        return self.call_at(self.world.now + delay, callback, *arguments, context=context)
+
+    def call_soon(  # type: ignore[override]  # likewise
+        self, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._check_closed()
+        handle = asyncio.Handle(callback, arguments, self, context)
+        self._ready.append(handle)
+        self.due_at = 0.0
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self.due_at = None
-        super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # asyncio's own
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
+
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+        if handle._scheduled:
+            self._cancelled_timers += 1
+            if handle._when <= self.due_at:
+                self.due_at = _UNKNOWN
+
+    def close(self) -> None:
+        super().close()
+        self._timers.clear()
 
     def run_in_executor(  # type: ignore[override]  # what asyncio.to_thread uses
         self, executor: Executor | None, function: Callable[..., T], *arguments: Any
@@ -156,7 +223,7 @@ class Process:
         """The name of this one among those that were started again."""
         self.random = Random(f"{world.seed}/{name}/{start}")  # noqa: S311  # no secret
         self.is_alive = True
-        self.frozen_until = 0.0
+        self._frozen_until = 0.0
         self.loops: list[SimulatedLoop] = []
         self.connections: list[sqlite3.Connection] = []
         self.main = self.new_loop()
@@ -168,7 +235,18 @@ class Process:
         loop = SimulatedLoop(self)
         loop.set_exception_handler(self._on_error)
         self.loops.append(loop)
+        self.world.loops.clear()
         return loop
+
+    @property
+    def frozen_until(self) -> float:
+        return self._frozen_until
+
+    @frozen_until.setter
+    def frozen_until(self, until: float) -> None:
+        self._frozen_until = until
+        for loop in self.loops:
+            loop.hold()
 
     def in_thread(self, function: Callable[[], None], seconds: float = 0.0) -> None:
         """Call it in a thread that takes so long before it does something."""
@@ -322,12 +400,15 @@ class SimulatedHost(Machine):
 class World:
     """Everything that happens in one run."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, *, most_turns: int = MOST_TURNS) -> None:
         self.seed = seed
+        self._most_turns = most_turns
         self.random = Random(f"{seed}/world")  # noqa: S311  # no secret
         self.now = 1000.0
         self.jumped_by = timedelta(0)
         self.processes: list[Process] = []
+        self.loops: list[SimulatedLoop] = []
+        """Of all processes, in their order; empty: they have to be listed anew."""
         self.gone: list[Process] = []
         """Kept, so that nothing of them is cleaned up before the end."""
         self.on_end: Callable[[Process], None] = lambda process: None
@@ -359,6 +440,7 @@ class World:
         self._starts += 1
         process = Process(self, name, self._starts)
         self.processes.append(process)
+        self.loops.clear()
         self.note(f"{name} starts")
         return process
 
@@ -368,6 +450,7 @@ class World:
             process.is_alive = False
             self.note(f"{process.name} is gone")
             self.processes.remove(process)
+            self.loops.clear()
             self.gone.append(process)
             for connection in process.connections:
                 connection.close()
@@ -386,35 +469,34 @@ class World:
             return task.result()
 
     def _take_turn(self) -> None:
-        now, next_at = self.now, inf
-        due: list[SimulatedLoop] = []
-        for process in self.processes:
-            frozen_until = process.frozen_until
-            for loop in process.loops:
-                # Looked at a million times in a run, so by as few calls as possible.
-                at = loop.due_at
-                if at is None:
-                    at = loop.look_up_due()
-                if frozen_until > at:
-                    at = frozen_until
-                if loop.blocked_until > at:
-                    at = loop.blocked_until
-                if at <= now:
-                    due.append(loop)
-                elif at < next_at:
-                    next_at = at
+        now = self.now
+        loops = self.loops or self._list_loops()
+        # Looked at a million times in a run, so by as few calls as possible.
+        some = [loop for loop in loops if loop.due_at <= now]
+        due = [
+            loop
+            for loop in some
+            if (loop.due_at >= 0.0 or loop.look_up_due() <= now) and loop.held_until <= now
+        ]
         if due:
             loop = due[0] if len(due) == 1 else due[int(self.random.random() * len(due))]
             self.turns += 1
-            if self.turns > _MOST_TURNS:
+            if self.turns > self._most_turns:
                 raise RuntimeError("it does not come to an end")
             self.current = loop.process
             loop.turn()
             self.current = self.outside
-        elif next_at == inf:
+            return
+        next_at = min(
+            [loop.due_at if loop.due_at > loop.held_until else loop.held_until for loop in loops]
+        )
+        if next_at == inf:
             raise RuntimeError("nothing can ever happen any more")
-        else:
-            self.now = next_at
+        self.now = next_at
+
+    def _list_loops(self) -> list[SimulatedLoop]:
+        self.loops = [loop for process in self.processes for loop in process.loops]
+        return self.loops
 
     @contextmanager
     def _hosting(self) -> Iterator[None]:
@@ -431,6 +513,7 @@ class World:
             with hosted_by(SimulatedHost(self)), patch.object(sqlite3, "connect", opened):
                 yield
         finally:
+            events._set_running_loop(None)
             self.is_over = True
             self._let_go()
             gc.enable()
