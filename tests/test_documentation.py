@@ -158,7 +158,7 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
     assert len(done) == 6
     assert "Completed" in done[2]
     assert "DOCUMENT_UNKNOWN" in done[3]
-    assert "redriven  1" in done[5]
+    assert "redriven      1" in done[5]
 
 
 def submitted_beside_a_worker(shell: Shell, command: str, *, target: Sequence[str]) -> str:
@@ -282,13 +282,15 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
 
 
 PAGES = [
-    file for file in sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")]) if "adr" not in file.parts
+    file
+    for file in sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
+    if "adr" not in file.parts
 ]
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.relative_to(REPOSITORY).as_posix())
 def test_commands_can_be_pasted(file: Path) -> None:
-    """zsh, the shell of macOS, takes a comment for arguments, and [x] for a pattern of file names."""
+    """zsh, the shell of macOS, takes a comment for arguments, and [x] for a pattern of names."""
     text = file.read_text(encoding="utf-8")
     typed = [step.command for step in steps(text)]
     typed += [line for block in blocks(text, "bash") for line in block.splitlines()]

@@ -73,7 +73,7 @@ class Walkthrough:
         if command.startswith("export "):
             return self.export(command.removeprefix("export "))
         if command == "gantline dev":
-            self.run_beside(f"{command} --no-reload --port {self.port}", "The API is at")
+            self.run_beside(f"{command} --no-reload --port {self.port}", "the API is at")
             self.is_serving = True
             return ""
         if command == "uvicorn web:app":

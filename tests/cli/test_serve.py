@@ -124,7 +124,7 @@ def test_a_server_behind_a_proxy_is_called_by_the_name_that_it_is_given(
 
 def test_a_development_server_is_open_to_this_host_only(shop: Place) -> None:
     with shop.process("dev", "shop:jobs", "--no-reload", "--port", "0") as program:
-        url = url_of(program, "The API is at ")
+        url = url_of(program, "the API is at ")
         headers = {"prefer": "wait=20"}
         body = {"jobType": "add", "payload": 1}
         response = httpx2.post(f"{url}/api/jobs", json=body, headers=headers, timeout=30)

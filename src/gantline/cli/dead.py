@@ -143,7 +143,10 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             page = chosen[start : start + _PAGE]
             redriven += await backend.redrive_dead(page, selection.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
-        cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
+        cli.output.one(
+            {"redriven": redriven, "failed": len(chosen) - redriven},
+            labels={"failed": "not redriven"},
+        )
 
 
 @dead.command()
@@ -160,7 +163,10 @@ async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             return
         answers = await backend.delete_each(chosen)
         discarded = sum(isinstance(answer, UUID) for answer in answers)
-        cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
+        cli.output.one(
+            {"discarded": discarded, "failed": len(chosen) - discarded},
+            labels={"failed": "not discarded"},
+        )
 
 
 class _Selection(NamedTuple):
