@@ -55,7 +55,8 @@ def test_a_text_without_quotes_is_shown_with_them(first_day: Place) -> None:
 
 def test_a_delay_that_is_none_is_refused_with_what_to_write(first_day: Place) -> None:
     result = first_day.run("job", "submit", "count", "1", "--delay", "tomorrow")
-    assert_refused(result, 2, "not a span of time; write 90d, 12h, 30m or 45s or seconds.")
+    assert result.exit_code == 2
+    assert "'tomorrow' is not a span of time; write 90d, 12h, 30m, 45s or seconds." in result.stderr
 
 
 def test_a_file_instead_of_a_url_is_refused_with_its_url(first_day: Place) -> None:

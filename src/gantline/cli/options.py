@@ -18,7 +18,6 @@ from gantline.runtime import now
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 
 _SPAN: Final = re.compile(r"(\d{1,6})([dhms])", re.ASCII)
-_WRITE: Final = "write 90d, 12h, 30m or 45s"
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
@@ -37,7 +36,9 @@ class Seconds(click.FloatRange):
         if isinstance(value, str) and _SPAN.fullmatch(value):
             value = span(value).total_seconds()
         elif isinstance(value, str) and not _is_number(value):
-            self.fail(f"{value!r} is not a span of time; {_WRITE} or seconds.", param, ctx)
+            self.fail(
+                f"{value!r} is not a span of time; write 90d, 12h, 30m, 45s or seconds.", param, ctx
+            )
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)
@@ -56,7 +57,7 @@ def span(text: str) -> timedelta:
     """Read a whole number and its unit: 90d, 12h, 30m, 45s."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a span of time; {_WRITE}.")
+        raise click.BadParameter(f"{text!r} is not a span of time; write 90d, 12h, 30m or 45s.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
