@@ -19,9 +19,9 @@ servers: setup
 DEMO := $(if $(wildcard .venv/.stamp),.venv,.venvs/demo)
 DEMO_LOCK := $(if $(wildcard .venv/.stamp),developers,demo)
 
-run: ## From a sample document to a battery passport, live on a page.
+run: ## From a sample document to a battery passport, live on a page; KEEP=1 goes on with the last one.
 	@scripts/setup $(DEMO) $(PYTHON) $(DEMO_LOCK)
-	$(DEMO)/bin/python -m examples.battery_passport
+	$(DEMO)/bin/python -m examples.battery_passport $(if $(KEEP),--keep)
 
 quick: check ## Check, then run the quick tests: no servers, no other processes.
 	$(BIN)/pytest -q -n 4 --quick -p no:schemathesis

@@ -18,9 +18,7 @@ NOT_RUN_HERE: Final = {
     "docs/guides/backup.md: pg_dump": "tests/test_backup_page.py runs it",
     "docs/guides/backup.md: psql": "tests/test_backup_page.py runs it",
     "docs/guides/backup.md: redis-cli BGSAVE": "is for a server that the page does not start",
-    "docs/guides/deploying.md: # /etc/gantline/shop.env": "is a file; its secrets are left out",
     "docs/guides/fastapi.md: pip install": "installs from an index",
-    "docs/guides/fastapi.md: uvicorn web:app": "tests/test_pages.py asks this application itself",
     "docs/guides/writing-a-store.md: pip install": "tests/test_pages.py runs its second line",
 }
 BLOCKS: Final = [

@@ -29,7 +29,7 @@ SPAN = re.compile(r"\b[\d.]+ (?:s|min)\b")
 ACTOR = re.compile(r"\bcli:\S+")
 SESSION = re.compile(r"\S+-\d+-[0-9a-f]{8}\b")
 GAP = re.compile(r"  +")  # a column is as wide as what is in it
-FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
+FILE = re.compile(r"# (\w+\.(?:py|toml))(, continued)?\n")
 FOLDER = "/home/me/shop"
 
 
@@ -53,14 +53,14 @@ def steps(text: str) -> list[Step]:
     for block in blocks(text, "console"):
         for piece in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = piece.partition("\n")
-            found.append(Step(command.partition("  #")[0].strip(), shown.strip()))
+            found.append(Step(command.strip(), shown.strip()))
     return found
 
 
-def modules(text: str) -> dict[str, str]:
+def modules(text: str, language: str = "python") -> dict[str, str]:
     """The Python of a page, by the file that the first line of each block names."""
     found: dict[str, str] = {}
-    for block in blocks(text, "python"):
+    for block in blocks(text, language):
         named = FILE.match(block)
         assert named, f"in which file is this? {block}"
         name, is_continued = named.groups()
@@ -139,19 +139,17 @@ def shell(tmp_path: Path) -> Shell:
 def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
     # Nobody waits here.
     shell.write({name: text.replace("seconds=2", "0") for name, text in modules(README).items()})
+    shell.write(modules(README, "toml"))
     done: list[str] = []
     beside: list[str] = []
     for command, shown in steps(README):
-        if command.startswith("export "):
-            name, _, value = command.removeprefix("export ").partition("=")
-            shell.environment[name] = value
-            beside = []  # from here on the variable names it
-        elif command == "gantline worker":
+        if command == "gantline worker":
             shell.work(command, runs=2)
+            beside = []  # from here on gantline.toml names it
+        elif command.startswith("gantline worker "):
+            beside = command.split()[2:]
         elif command.startswith("python ") and shown:
             assert submitted_beside_a_worker(shell, command, target=beside) == shown
-        elif command.endswith(" &"):
-            beside = command.removesuffix(" &").split()[2:]
         elif command == "gantline dev":
             continue  # tests/cli/test_serve.py runs it, on a port of its own
         elif command.startswith("gantline "):
@@ -160,7 +158,7 @@ def test_the_commands_of_the_readme_work_in_their_order(shell: Shell) -> None:
     assert len(done) == 6
     assert "Completed" in done[2]
     assert "DOCUMENT_UNKNOWN" in done[3]
-    assert "redriven  1" in done[5]
+    assert "redriven      1" in done[5]
 
 
 def submitted_beside_a_worker(shell: Shell, command: str, *, target: Sequence[str]) -> str:
@@ -210,8 +208,7 @@ def without_chance(text: str) -> list[str]:
 
 
 def test_the_first_job_is_shown_as_it_is(shell: Shell) -> None:
-    shell.write(modules(README))
-    shell.environment["GANTLINE_APP"] = "shop:jobs"
+    shell.write(modules(README) | modules(README, "toml"))
     assert_shown_as_it_is(shell, page("first-job.md"))
 
 
@@ -282,6 +279,29 @@ def test_what_is_told_of_postgresql_is_done_there(shell: Shell, database: str) -
     assert rows == [("o-1", True)]
     states = [line.split()[1] for line in shell.run("gantline job list").splitlines()[1:]]
     assert sorted(states) == ["Completed", "Completed", "Queued"]
+
+
+PAGES = [
+    file
+    for file in sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
+    if "adr" not in file.parts
+]
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.relative_to(REPOSITORY).as_posix())
+def test_commands_can_be_pasted(file: Path) -> None:
+    """zsh, the shell of macOS, takes a comment for arguments, and [x] for a pattern of names."""
+    text = file.read_text(encoding="utf-8")
+    typed = [step.command for step in steps(text)]
+    typed += [line for block in blocks(text, "bash") for line in block.splitlines()]
+    assert [command for command in typed if re.search(r"(^|\s)#", command)] == []
+    assert re.findall(r"pip install (?!['\"])[^`\n]*\w\[.*", text) == []
+
+
+def test_errors_quote_what_is_to_be_installed() -> None:
+    source = (REPOSITORY / "src").rglob("*.py")
+    texts = "\n".join(file.read_text(encoding="utf-8") for file in source)
+    assert re.findall(r"pip install [^'\n]*\[.*", texts) == []
 
 
 def test_every_relative_link_leads_to_a_file_of_the_repository() -> None:

@@ -205,9 +205,9 @@ async def test_when_the_time_is_up_it_says_how_the_job_stands(url: str) -> None:
     app = Application(url)
     async with app.jobs:
         handle = await app.gated.submit("x")
-        with pytest.raises(TimeoutError, match=r"is still Queued after 0 s"):
+        with pytest.raises(TimeoutError, match=r"is still Queued in .* after 0 s"):
             await handle.wait(0)
-        with pytest.raises(TimeoutError, match=r"is still Queued after 0.05 s"):
+        with pytest.raises(TimeoutError, match=r"is still Queued in .* after 0.05 s"):
             await handle.wait(0.05)
 
 
@@ -296,7 +296,7 @@ def test_a_blocking_handle_says_and_does_the_same(tmp_path: Path) -> None:
     try:
         assert first.result(30) == 42
         assert first.wait(30).status is JobStatus.COMPLETED
-        with pytest.raises(JobFailed, match="BAD"):
+        with pytest.raises(JobFailed, match=r"BAD.*`gantline job get \S+` shows why\."):
             bad.result(30)
         with pytest.raises(TimeoutError, match="still Queued"):
             never.wait(0.05)
@@ -470,4 +470,19 @@ async def test_who_waits_for_long_is_shown_what_may_be_missing(
             with pytest.raises(TimeoutError, match=r"after 0\.2 s"):
                 await waited.wait(0.2)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "gantline.app"]
-    assert line.startswith(f"Job {due.job_id} is still Queued after 0.05 s; `gantline doctor`")
+    assert line == (
+        f"Job {due.job_id} is still Queued in memory:// after 0.05 s. "
+        "Does a worker run on the same store? `gantline doctor` shows it."
+    )
+
+
+async def test_who_waits_for_long_is_shown_the_file(tmp_path: Path) -> None:
+    jobs = Gantline(f"sqlite:///{tmp_path}/jobs.db")
+
+    @jobs.job("alone")
+    async def alone() -> None: ...
+
+    async with jobs:
+        waited = await alone.submit()
+        with pytest.raises(TimeoutError, match=f"in {tmp_path}/jobs.db after 0 s"):
+            await waited.wait(0)

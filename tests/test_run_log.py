@@ -28,7 +28,7 @@ DOWN = ErrorInfo("MAIL_DOWN", "The mail server is away.")
             Failure(DOWN, retry_after=timedelta(seconds=90.4)),
             "mail ID failed after T, attempt 1/3, next attempt in 90 s: MAIL_DOWN: The mail server",
         ),
-        (Failure(DOWN, retryable=False), "mail ID failed in T, attempt 1/3: MAIL_DOWN: The mail s"),
+        (Failure(DOWN, retryable=False), "mail ID failed for good in T, attempt 1/3: MAIL_DOWN: T"),
         (Snoozed(timedelta(seconds=0.5)), "mail ID snoozed after T, next run in 0.5 s"),
         (Released(), "mail ID released in T"),
     ],

@@ -105,6 +105,27 @@ def test_a_stop_while_the_reloader_starts_its_child_anew_reaches_it(
     assert popen.ends == [-signal.SIGTERM, -signal.SIGTERM]
 
 
+def test_the_reloader_says_what_it_waits_for_and_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.py").touch()
+    said: list[str] = []
+
+    def change_the_code(text: str) -> None:
+        said.append(text)
+        if text.startswith("Waiting"):
+            os.utime(tmp_path / "app.py", (0, len(said)))
+
+    popen = StoppedAtTheStart(start=2)
+    monkeypatch.setattr(children, "Popen", popen)
+    ends_at_once = [sys.executable, "-c", ""]
+    Reloader(tmp_path, ends_at_once, drain=DRAIN, report=change_the_code).run()
+    assert said == [
+        "Waiting for a change of the code. Press Ctrl-C to stop.",
+        "app.py has changed: restarting.",
+    ]
+
+
 def ignore_signals() -> None:
     """From its first moment on: what is ignored stays so in the program that is then run."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

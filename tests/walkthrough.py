@@ -12,8 +12,8 @@ from types import TracebackType
 from tests.test_documentation import FILE, ID, Shell, Step, steps, without_chance
 
 SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]+")
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SERVED = "127.0.0.1:8080"
+BLOCK = re.compile(r"^```(python|toml|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SERVED = re.compile(r"127\.0\.0\.1:80[08]0")
 RECEIVES = "9000"
 
 
@@ -50,7 +50,7 @@ class Walkthrough:
 
     def follow(self, text: str) -> None:
         for language, block in BLOCK.findall(text):
-            if language == "python":
+            if language != "console":
                 self.write(block)
             else:
                 for step in steps(f"```console\n{block}```"):
@@ -68,12 +68,16 @@ class Walkthrough:
         command = step.command
         for told, real in self.ids.items():
             command = command.replace(told, real)
-        command = command.replace(SERVED, f"127.0.0.1:{self.port}")
+        command = SERVED.sub(f"127.0.0.1:{self.port}", command)
         command = command.replace(f":{RECEIVES}/", f":{self.port}/")
         if command.startswith("export "):
             return self.export(command.removeprefix("export "))
         if command == "gantline dev":
-            self.run_beside(f"{command} --no-reload --port {self.port}", "The API is at")
+            self.run_beside(f"{command} --no-reload --port {self.port}", "the API is at")
+            self.is_serving = True
+            return ""
+        if command == "uvicorn web:app":
+            self.run_beside(f"{command} --port {self.port}", "running on")
             self.is_serving = True
             return ""
         if command == "python receiver.py":
@@ -105,6 +109,7 @@ class Walkthrough:
     def ask(self, command: str, expected: str) -> str:
         """Answers have ids and times in them: the status and the names of the fields count."""
         shown = self.shell.run(command)
+        self.ids |= zip(ID.findall(expected), ID.findall(shown), strict=False)
         if expected:
             assert fields(shown) == fields(expected), shown
             assert (

@@ -48,7 +48,7 @@ class Demo:
         self._receiver = Receiver()
         self._first: asyncio.Future[JobEvent] | None = None
         self.jobs = self._make_jobs()
-        worker = WorkerProcess(self._store, pace_seconds=pace_seconds)
+        worker = WorkerProcess(self._store, pace_seconds=pace_seconds, say=self._terminal.say)
         self.web: Starlette = make_web(self.jobs, self._receiver, worker)
         self.server = ApiServer(self.web, host="127.0.0.1", port=port)
 
@@ -85,7 +85,9 @@ class Demo:
             if is_once:
                 self.server.stop()
             await serving
-        self._terminal.say("\nStopped. The next run begins anew; --keep goes on with this one.")
+        self._terminal.say(
+            "\nStopped. The next run begins anew; `make run KEEP=1` goes on with this one."
+        )
 
     async def _send_first_sample(self) -> None:
         tests = await run_rule_tests.submit(Rules(current_package().rules_id))
@@ -105,7 +107,7 @@ class Demo:
             done = msgspec.json.decode(event.entry.result)
             self._terminal.draw(done["qr"])
             url = f"{self.server.url}/passports/{done['passport_version_id']}"
-            self._terminal.say("\nThe passport is done: scan its code, or look at the whole of it.")
+            self._terminal.say("\nThe passport is done: scan its code, or open its files.")
             for name in done["artefacts"]:
                 self._terminal.say(f"  {url}/{name}")
             self._terminal.say(f"More samples, live: {self.server.url}")

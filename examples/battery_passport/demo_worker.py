@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -27,7 +27,8 @@ class WorkerState(NamedTuple):
 class WorkerProcess:
     """Keeps one worker running: where it ends, whatever the reason, another is started."""
 
-    def __init__(self, store: str, *, pace_seconds: float) -> None:
+    def __init__(self, store: str, *, pace_seconds: float, say: Callable[[str], None]) -> None:
+        self._say = say
         self.pace_seconds = pace_seconds
         self._store = store
         self._process: Process | None = None
@@ -44,6 +45,7 @@ class WorkerProcess:
             return 0  # the next one is being started
         killed.kill()
         self._killed += 1
+        self._say(f"  Worker {killed.pid} was killed. Another one takes its jobs over.")
         return killed.pid
 
     @asynccontextmanager

@@ -20,7 +20,9 @@ _SHOWN: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "SIGN_PASSPORT": lambda said: f"Ed25519, key {said['key_id']}",
     "GENERATE_QR": lambda said: f"PNG, level M: {said['qr'][:24]}…",
     "EXPORT_PASSPORT": lambda said: ", ".join(said["artefacts"]),
-    "RUN_RULE_TESTS": lambda said: f"{said['cases']} cases hold: {said['package']} is published",
+    "RUN_RULE_TESTS": lambda said: (
+        f"{said['cases']} rule tests passed: {said['package']} is published"
+    ),
 }
 
 

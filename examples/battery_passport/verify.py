@@ -29,8 +29,14 @@ async def verify(books: Books, tenant: str, text: str) -> list[Check]:
     receipt_hash = digest(version.receipt)
     checks = [
         Check("Its passport is known and signed", True),
-        Check("Every word has the hash in the code", base32(digest(version.payload)) == code[1]),
-        Check(f"All {len(snapshot.facts)} facts lead to its proof", base32(proof_root) == code[2]),
+        Check(
+            "The passport's text matches the hash in the QR code",
+            base32(digest(version.payload)) == code[1],
+        ),
+        Check(
+            f"The {len(snapshot.facts)} facts match the proof in the QR code",
+            base32(proof_root) == code[2],
+        ),
         Check("The receipt has the hash in the code", base32(receipt_hash) == code[3]),
         Check("Ed25519 signature of the receipt", is_signed(receipt_hash, signature)),
     ]

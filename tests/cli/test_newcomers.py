@@ -34,12 +34,54 @@ def first_day(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-@pytest.mark.parametrize("payload", ["{}", "null", '{"document_id": "d1"}', "{document_id: d1}"])
+@pytest.mark.parametrize("payload", ["{}", '{"document_id": "d1"}', "{document_id: d1}"])
 def test_a_payload_that_does_not_fit_is_refused_with_the_fields_that_it_has(
     first_day: Place, payload: str
 ) -> None:
     result = first_day.run("job", "submit", "index", payload)
     assert_refused(result, 2, "The payload is not valid", "fields documentId, rowVersion")
+
+
+@pytest.mark.parametrize("words", [(), ("null",)])
+def test_a_payload_that_is_missing_is_asked_for(first_day: Place, words: tuple[str, ...]) -> None:
+    result = first_day.run("job", "submit", "index", *words)
+    assert_refused(result, 2, "No payload was given. It has the fields documentId, rowVersion.")
+
+
+def test_a_text_without_quotes_is_shown_with_them(first_day: Place) -> None:
+    result = first_day.run("job", "submit", "index", "cat.jpg")
+    assert_refused(result, 2, "is not valid", """A text is written as '"cat.jpg"'.""")
+
+
+def test_a_delay_that_is_none_is_refused_with_what_to_write(first_day: Place) -> None:
+    result = first_day.run("job", "submit", "count", "1", "--delay", "tomorrow")
+    assert result.exit_code == 2
+    assert "'tomorrow' is not a span of time; write 90d, 12h, 30m, 45s or seconds." in result.stderr
+
+
+def test_a_file_instead_of_a_url_is_refused_with_its_url(first_day: Place) -> None:
+    result = first_day.run("--store", "foo.db", "job", "list")
+    assert_refused(result, 5, "'foo.db' is not a URL. Write sqlite:///foo.db.")
+
+
+def test_a_point_for_a_colon_is_named(first_day: Place) -> None:
+    result = first_day.run("worker", "first_day.jobs")
+    assert_refused(result, 2, "Did you mean first_day:jobs?")
+
+
+def test_who_names_nothing_is_told_to_name_the_application_and_not_to_make_a_store(
+    place: Place,
+) -> None:
+    refused = place.run("job", "list")
+    assert_refused(refused, 5, "There is no store file", "Name your application")
+    assert "migrate" not in refused.stderr
+    assert_refused(place.run("worker"), 2, "`gantline worker module:name`")
+
+
+def test_a_schedule_that_is_not_there_is_named(first_day: Place) -> None:
+    first_day.make_store()
+    result = first_day.run("schedule", "show", "nightly")
+    assert_refused(result, 3, "There is no schedule 'nightly'.", "gantline schedule list")
 
 
 def test_a_payload_without_fields_is_refused_without_them(first_day: Place) -> None:

@@ -307,14 +307,14 @@ def test_looking_at_a_file_that_is_not_there_is_5_and_does_not_make_it(
     assert (result.exit_code, result.stdout) == (5, "")
     error = result.stderr.splitlines()[-1]
     assert error.startswith(f"Error: There is no store file {place.database} (the default).")
-    assert "gantline db migrate" in error
+    assert error.endswith("Or name a store by --store.")
     assert list(Path().iterdir()) == []
 
 
 def test_looking_does_not_make_our_tables_in_a_database_of_somebody_else(place: Place) -> None:
     with closing(sqlite3.connect(place.database)) as connection:
         connection.execute("CREATE TABLE theirs (x)")
-    assert_refused(place.run("job", "list"), 5, "no schema of ours", "gantline db migrate")
+    assert_refused(place.run("job", "list"), 5, "no schema of ours", "Name your application")
     with closing(sqlite3.connect(place.database)) as connection:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
     assert names == {"theirs"}

@@ -172,7 +172,7 @@ def test_at_any_width_a_list_shows_id_type_status_and_why(
     assert "document-indexing" in lines[1]
     text = " ".join(" ".join(lines).split())
     assert f"BROKEN: {message}" in text
-    note = re.search("Too narrow for (.*); -o json shows everything.", text)
+    note = re.search("too narrow for the columns? (.*); -o json shows everything.", text)
     left_out = note[1].split(", ") if note else []
     assert {*lines[0].split(), *left_out} >= {"jobId", "age", "jobType"}
     assert ("subjectId" if words == "job list" else "reason") in text
@@ -194,7 +194,7 @@ def test_at_80_columns_a_queue_shows_whether_it_is_paused(place: Place) -> None:
     place.submit("index", "1", "--queue", "documents")
     place.run("queue", "pause", "documents")
     header, row, note = shown(place, "queue", "list")
-    assert note == "Too narrow for cancelled; -o json shows everything."
+    assert note == "The terminal is too narrow for the column cancelled; -o json shows everything."
     assert header.split()[-1] == "paused"
     assert row.split()[-1] == "yes"
 

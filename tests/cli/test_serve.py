@@ -140,7 +140,7 @@ def test_a_server_behind_a_proxy_is_called_by_the_name_that_it_is_given(
 
 def test_a_development_server_is_open_to_this_host_only(shop: Place) -> None:
     with shop.process("dev", "shop:jobs", "--no-reload", "--port", "0") as program:
-        url = url_of(program, "The API is at ")
+        url = url_of(program, "the API is at ")
         headers = {"prefer": "wait=20"}
         body = {"jobType": "add", "payload": 1}
         response = httpx2.post(f"{url}/api/jobs", json=body, headers=headers, timeout=30)
@@ -167,6 +167,8 @@ def test_a_port_that_is_taken_is_told(shop: Place, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = shop.run("api", "shop:jobs", "--allow-anonymous", "--port", port)
+        reloaded = shop.run("dev", "shop:jobs", "--port", port)
+    assert_refused(reloaded, 1, f"127.0.0.1:{port}", "--port")
         assert result.exit_code == 1
         assert "--port" in result.stderr
         assert "Traceback" not in result.stderr

@@ -136,7 +136,7 @@ async def client(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     jobs = make_jobs(make_place(request.param).store)
     async with jobs, jobs.running(WorkerSettings(queues={"nobody's": 1})):  # makes the tables
-        never_started = WorkerProcess("memory://", pace_seconds=0)
+        never_started = WorkerProcess("memory://", pace_seconds=0, say=print)
         web = make_web(jobs, Receiver(), never_started)
         transport = httpx2.ASGITransport(app=web, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

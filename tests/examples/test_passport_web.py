@@ -41,7 +41,7 @@ async def visitor() -> AsyncIterator[Visitor]:
     jobs = make_jobs("memory://")
     async with JobsTest(jobs) as kit:
         await kit.drain()
-        never_started = WorkerProcess("memory://", pace_seconds=0)
+        never_started = WorkerProcess("memory://", pace_seconds=0, say=print)
         transport = httpx2.ASGITransport(app=make_web(jobs, Receiver(), never_started))
         async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as client:
             yield Visitor(client, kit)

@@ -1,6 +1,6 @@
 // The jobs behind a passport: each with its runs, what ended them, and the worker that runs them.
 
-const ENDS = { completed: "completed", retried: "failed, tried again", crashed: "its worker was killed",
+const ENDS = { completed: "completed", retried: "failed, tried again", crashed: "its worker was killed after",
   failed: "failed", poisoned: "given up", released: "given back", cancelled: "cancelled", snoozed: "later" };
 const attempts = new Map();  // by job id: its runs, and the version of the job that they are of
 
@@ -61,5 +61,9 @@ export async function followWorker({ says, kill, jobs }, ask) {
     await look();
   });
   jobs.addEventListener("change", say);
+  jobs.addEventListener("reset", () => {  // others are shown: who took which over is said of these
+    killed = 0;
+    say();
+  });
   await look();
 }

@@ -60,6 +60,7 @@ async function known(accepted) {
 }
 
 function begin(correlation, title) {
+  if (current && current.correlation !== correlation) $("jobs").dispatchEvent(new Event("reset"));
   current = runs.get(correlation) ?? { correlation, title, jobs: new Map() };
   runs.set(correlation, current);
   if (title) current.title = title;

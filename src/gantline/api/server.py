@@ -248,7 +248,7 @@ class ApiServer:
         """
         self._app = app
         self._names = frozenset(names)
-        self._socket = _listening(host, port)
+        self._socket = listening(host, port)
         config = _Config(
             self._serve_one,
             interface="asgi3",
@@ -339,7 +339,7 @@ def most_connections() -> int:
     return max(files - _OTHER_FILES, _OTHER_FILES)
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)

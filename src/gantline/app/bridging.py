@@ -37,7 +37,7 @@ class Bridging(EnvelopeSender):
         except ModuleNotFoundError as error:
             raise StoreMisconfigured(
                 f"A bridge needs the module {error.name}, which is not installed.",
-                next_step="Run `pip install gantline[rabbitmq]`.",
+                next_step="Run `pip install 'gantline[rabbitmq]'`.",
             ) from error
         return RabbitBroker(self._location)
 

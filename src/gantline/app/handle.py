@@ -20,6 +20,7 @@ from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint
+from gantline.telemetry.store_names import store_name
 
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
@@ -136,8 +137,9 @@ class Handle(Generic[R_co]):
                 "was its transaction committed, and does a worker run?"
             )
         return (
-            f"Job {self.job_id} is still {job.status} after {seconds:g} s; "
-            f"`gantline doctor` shows whether a worker handles {job.job.job_type!r}."
+            f"Job {self.job_id} is still {job.status} in "
+            f"{store_name(self.app.store, self.app.store_source)} after {seconds:g} s. "
+            "Does a worker run on the same store? `gantline doctor` shows it."
         )
 
     async def result(self, timeout: float | timedelta | None = None) -> R_co:  # noqa: ASYNC109  # as above

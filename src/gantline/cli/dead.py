@@ -144,7 +144,7 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             redriven += await backend.redrive_dead(page, selection.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
         failed = len(chosen) - redriven
-        cli.output.one({"redriven": redriven, "failed": failed})
+        cli.output.one({"redriven": redriven, "failed": failed}, labels={"failed": "not redriven"})
         if failed:
             say("`gantline job redrive ID` says why one of them could not be queued again.")
 
@@ -163,7 +163,10 @@ async def discard(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             return
         answers = await backend.delete_each(chosen)
         discarded = sum(isinstance(answer, UUID) for answer in answers)
-        cli.output.one({"discarded": discarded, "failed": len(chosen) - discarded})
+        cli.output.one(
+            {"discarded": discarded, "failed": len(chosen) - discarded},
+            labels={"failed": "not discarded"},
+        )
 
 
 class _Selection(NamedTuple):

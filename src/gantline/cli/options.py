@@ -35,10 +35,22 @@ class Seconds(click.FloatRange):
     ) -> float:
         if isinstance(value, str) and _SPAN.fullmatch(value):
             value = span(value).total_seconds()
+        elif isinstance(value, str) and not _is_number(value):
+            self.fail(
+                f"{value!r} is not a span of time; write 90d, 12h, 30m, 45s or seconds.", param, ctx
+            )
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return seconds
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def span(text: str) -> timedelta:

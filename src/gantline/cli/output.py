@@ -52,11 +52,14 @@ class Output:
         else:
             write_json(_json(_data(row)))
 
-    def one(self, row: Row) -> None:
-        """Print one thing: as lines of name and value, or as JSON."""
+    def one(self, row: Row, *, labels: Mapping[str, str] | None = None) -> None:
+        """Print one thing: as lines of name and value, or as JSON.
+
+        `labels` are names for people, in place of those in JSON.
+        """
         if self._format == "table":
             shown = {
-                name: value
+                (labels or {}).get(name, name): value
                 for name, value in row.items()
                 if value not in (None, "") and name not in _FOR_TABLES_ONLY
             }
@@ -115,7 +118,11 @@ def _print_table(rows: Sequence[Row], columns: Columns) -> None:
     for line in lines:
         write(line)
     if table.left_out:
-        note = f"Too narrow for {', '.join(table.left_out)}; -o json shows everything."
+        columns_ = "columns" if len(table.left_out) > 1 else "column"
+        note = (
+            f"The terminal is too narrow for the {columns_} {', '.join(table.left_out)}; "
+            "-o json shows everything."
+        )
         say(textwrap.fill(note, width))
 
 
@@ -123,7 +130,7 @@ def _cell(column: str, row: Row) -> str:
     text = printable_line(_text(row.get(column)))
     # To the second, which is what people can use; JSON has it all.
     is_instant = column.endswith("At") or column in ("at", "nextRun")
-    return text[:19].replace("T", " ") if is_instant else text
+    return text[:19].replace("T", " ") + "Z" if text and is_instant else text
 
 
 def _text(value: Any) -> str:

@@ -86,7 +86,11 @@ def _decoded(declared: JobType[..., Any], body: bytes) -> Any:
     except InvalidInput as error:
         fields = ", ".join(_fields_of(codec.schema()))
         next_step = f"It has the fields {fields}." if fields else ""
-        raise InvalidInput(error.cause, next_step=next_step) from None
+        if body == b"null":
+            raise InvalidInput("No payload was given.", next_step=next_step) from None
+        if body[:1].isalpha() and body.isascii():
+            next_step += f""" A text is written as '"{body[:64].decode()}"'."""
+        raise InvalidInput(error.cause, next_step=next_step.strip()) from None
 
 
 def _fields_of(schema: dict[str, Any]) -> list[str]:

@@ -188,6 +188,14 @@ def _taking_a_port(app: "Api", host: str, port: int | None) -> "ApiServer":
     return server_class(app, host=host, port=0, names=names)
 
 
+def refuse_a_taken_port(host: str, port: int) -> None:
+    """Raise a GantlineError where the API could not be served there."""
+    _server_class()
+    from gantline.api.server import listening
+
+    listening(host, port).close()
+
+
 def open_to_this_host(jobs: Gantline, tenant: str) -> "Api":
     """The API, open to all who call it by a name of this host; a web page elsewhere cannot."""
     from gantline.api.settings import ApiSettings

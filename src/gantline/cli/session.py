@@ -23,7 +23,14 @@ from gantline.auth.action import Action
 from gantline.cli.backend import Backend
 from gantline.cli.output import Output
 from gantline.cli.store_backend import StoreBackend
-from gantline.cli.store_choice import StoreChoice, choose_store, refuse_unless_ready, store_label
+from gantline.cli.store_choice import (
+    MAKE_IT,
+    NAME_APPLICATION,
+    StoreChoice,
+    choose_store,
+    refuse_unless_ready,
+    store_label,
+)
 from gantline.cli.talk import Say, notice_when_slow, say
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.clock import Clock, SystemClock
@@ -210,7 +217,12 @@ class Cli:
         label = store_label(store, choice)
         with notice_when_slow(label, store.capabilities.patience):
             if not create:
-                await refuse_unless_ready(store, f"{label} ({choice.why})")
+                is_named = self.settings["app"] or choice.named_by != DEFAULT
+                await refuse_unless_ready(
+                    store,
+                    f"{label} ({choice.why})",
+                    next_step=MAKE_IT if is_named else NAME_APPLICATION,
+                )
             await store.open()
         try:
             yield store
@@ -280,7 +292,8 @@ class Cli:
         if not target:
             raise InvalidInput(
                 "No application is named.",
-                next_step="Name it as module:name: --app, GANTLINE_APP, or `app` in gantline.toml.",
+                next_step="Name it as module:name: `gantline worker module:name` (or dev, doctor), "
+                "--app, GANTLINE_APP, or `app` in gantline.toml.",
             )
         return target
 
@@ -332,7 +345,8 @@ def load_target(target: str) -> Any:
                 ) from None
             raise InvalidInput(
                 f"There is no module {module_name!r} here.",
-                next_step=f"Run the command where `python -c 'import {module_name}'` finds it.",
+                next_step=_meant(module_name)
+                or f"Run the command where `python -c 'import {module_name}'` finds it.",
             ) from None
         raise InvalidInput(f"{module_name} cannot be imported: {error}.") from error
     except StoreError:
@@ -344,6 +358,13 @@ def load_target(target: str) -> Any:
             next_step=f"Try `python -c 'import {module_name}'` to see all of it.",
         ) from error
     return getattr(module, name, None) if name else _only_app(module)
+
+
+def _meant(module_name: str) -> str:
+    """`hello.jobs` where `hello:jobs` was meant, whose module is imported by now."""
+    module, _, name = module_name.rpartition(".")
+    is_app = isinstance(getattr(sys.modules.get(module), name, None), Gantline)
+    return f"Did you mean {module}:{name}?" if is_app else ""
 
 
 def _only_app(module: Any) -> Gantline | None:

@@ -10,9 +10,14 @@ from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.stores.migrations import migrator_of, plan
-from gantline.telemetry.url_secrets import without_secrets
+from gantline.telemetry.store_names import shown_source, store_name
 
-_NEXT: Final = "Make it with `gantline db migrate`, or name another by --store or --app."
+MAKE_IT: Final = "Make it with `gantline db migrate`, or name another by --store or --app."
+NAME_APPLICATION: Final = (
+    "Name your application (`--app module:name` or GANTLINE_APP): it says where its jobs are. "
+    "Or name a store by --store."
+)
+"""Where nothing is named: a store that is made here would be a second one, and empty."""
 
 
 class StoreChoice(NamedTuple):
@@ -30,7 +35,7 @@ class StoreChoice(NamedTuple):
     @property
     def url(self) -> str:
         """For people to read."""
-        return _shown(self.source)
+        return shown_source(self.source)
 
     @property
     def why(self) -> str:
@@ -66,17 +71,12 @@ def choose_store(settings: Settings, app: Gantline | None) -> StoreChoice:
 
 
 def store_label(store: JobStore, choice: StoreChoice) -> str:
-    """Where the jobs are, for people to read: of a SQLite file its whole path."""
-    file = store.capabilities.local_file
-    return choice.url if file is None else str(file.absolute())
+    """Where the jobs are, for people to read."""
+    return store_name(store, choice.source)
 
 
 def _of_app(app: Gantline) -> Value:
-    return Value(_shown(app.store_source), app.store_named_by)
-
-
-def _shown(source: str | JobStore) -> str:
-    return without_secrets(source) if isinstance(source, str) else "a store object of its own"
+    return Value(shown_source(app.store_source), app.store_named_by)
 
 
 def _named_by(source: str) -> str:
@@ -93,19 +93,19 @@ def _named_by(source: str) -> str:
             return f"named by {source}"
 
 
-async def refuse_unless_ready(store: JobStore, label: str) -> None:
+async def refuse_unless_ready(store: JobStore, label: str, *, next_step: str) -> None:
     """Raise a StoreError where opening the store would make a file or a schema.
 
     Looking must neither create nor change one.
     """
     if not _is_there(store):
-        raise StoreMisconfigured(f"There is no store file {label}.", next_step=_NEXT)
+        raise StoreMisconfigured(f"There is no store file {label}.", next_step=next_step)
     if _is_no_file(store) or not hasattr(store, "migrator"):
         return  # opening it shows what it is; or it would make nothing
     migrator = migrator_of(store)
     applied = await migrator.applied()
     if not applied:
-        raise StoreMisconfigured(f"There is no schema of ours in {label} yet.", next_step=_NEXT)
+        raise StoreMisconfigured(f"There is no schema of ours in {label} yet.", next_step=next_step)
     if missing := plan(migrator.known, applied):
         raise SchemaMismatch(
             f"The store {label} has schema {applied[-1].number}; this version of Gantline needs "

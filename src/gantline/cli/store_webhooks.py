@@ -1,9 +1,10 @@
 """The webhooks of a store, for users who can reach it: a part of StoreBackend."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
@@ -13,6 +14,7 @@ from gantline.app.webhooks import webhook_settings
 from gantline.audit.sinks import StoreAudit
 from gantline.auth.action import Action
 from gantline.auth.peppers import Peppers
+from gantline.contract.errors import InvalidEnvelope, InvalidInput
 from gantline.contract.query import Cursor
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import (
@@ -29,11 +31,27 @@ from gantline.webhooks.endpoints import Rekeyed
 from gantline.webhooks.secret_encryption import Vault, webhooks_off
 from gantline.webhooks.service import WebhookService
 from gantline.webhooks.settings import WebhookSettings
+from gantline.webhooks.url_guard import TargetRefused
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli, CliAudit
 
 _PAGE = 200
+_ALLOWED: Final = (
+    "Use https and a public address, or allow its network: GANTLINE_WEBHOOK_ALLOW=127.0.0.0/8."
+)
+
+
+@contextmanager
+def _saying_why() -> Iterator[None]:
+    """Whoever can reach the store may know why a URL is refused; callers over HTTP may not."""
+    try:
+        yield
+    except InvalidEnvelope as error:
+        if not isinstance(refused := error.__cause__, TargetRefused):
+            raise
+        cause = refused.cause or f"The URL {refused}."
+        raise InvalidInput(cause, next_step=_ALLOWED if refused.cause else "") from None
 
 
 class StoreHome:
@@ -73,9 +91,10 @@ class StoreWebhooks:
     ) -> IssuedWebhook:
         self._check_key()
         await self._managing("createWebhook", None, host=host_of(spec.url))
-        return await self._webhooks.create(
-            spec, tenant_id=self._cli.tenant, actor=self._cli.actor, secret=secret
-        )
+        with _saying_why():
+            return await self._webhooks.create(
+                spec, tenant_id=self._cli.tenant, actor=self._cli.actor, secret=secret
+            )
 
     async def webhooks(self) -> list[WebhookEndpoint]:
         return await self._webhooks.listed(tenant_id=self._cli.tenant)

@@ -31,7 +31,7 @@ from gantline.cli.options import (
     parse_recycle,
 )
 from gantline.cli.process import run_tuned
-from gantline.cli.serve import open_api
+from gantline.cli.serve import open_api, refuse_a_taken_port
 from gantline.cli.session import Cli, pass_cli, warn_of
 from gantline.cli.store_choice import StoreChoice, store_label
 from gantline.cli.supervision.children import PARENT_PIPE, stop_with_parent
@@ -320,6 +320,8 @@ def dev(
             stop_with_parent(parent_pipe, lambda: _DRAIN_OF_DEV)
         elif reload:
             cli.app_name(target)  # what is not named, no change of the code will name
+            if with_api and port:
+                refuse_a_taken_port(host, port)  # nor does one free it
             return Reloader(Path.cwd(), _child_command(), drain=_DRAIN_OF_DEV).run()
         app, choice = cli.app_to_run(target)
         settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
@@ -336,5 +338,5 @@ async def _open_api(
     app: Gantline, tenant: str, host: str, port: int | None, report: Say
 ) -> AsyncIterator[None]:
     async with open_api(app, tenant=tenant, host=host, port=port) as url:
-        report(f"The API is at {url}/api, open to this host; begin at {url}/.")
+        report(f"Open {url}/ (the API is at {url}/api, for this host only).")
         yield

@@ -11,8 +11,9 @@ class JobNotCompleted(GantlineError):
     """A job ended, but not well. `status` has all that is known."""
 
     def __init__(self, job_id: UUID, known: Any, code: str | None, message: str | None) -> None:
-        what = f": {code}, {message}" if code else "."
-        super().__init__(f"Job {job_id} is {known.status}{what}")
+        what = f": {code}, {(message or '').rstrip('.')}" if code else ""
+        next_step = f"`gantline job get {job_id}` shows why."
+        super().__init__(f"Job {job_id} is {known.status}{what}.", next_step=next_step)
         self.status = known
 
 

@@ -187,7 +187,10 @@ class Schedules:
         if is_name(name) and is_storable(tenant_id):
             found = (await read_schedules(self._store, [key])).get(key)
         if found is None:
-            raise NotThere("There is no such schedule.")
+            raise NotThere(
+                f"There is no schedule {name[:64]!r}.",
+                next_step="`gantline schedule list` shows those that there are.",
+            )
         return found
 
     async def page(self, tenant_id: str, *, after: str, limit: int) -> list[StoredSchedule]:

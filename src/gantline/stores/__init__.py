@@ -1,7 +1,8 @@
 """Stores: the only layer that persists. A store is found by the scheme of its URL."""
 
+import re
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from gantline.contract.clock import Clock
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "gantline.stores"
+# Nobody logs in by it, so that it can be repeated.
+_PLAIN_NAME: Final = re.compile(r"[\w./-]+\.(?:db|sqlite3?)")
 
 
 class StoreFactory(Protocol):
@@ -28,6 +31,8 @@ def store_from_url(url: str, *, clock: Clock) -> JobStore:
             "The store URL cannot be read.",
             next_step="Percent-encode what is special in its password.",
         )
+    if _PLAIN_NAME.fullmatch(url):
+        raise StoreMisconfigured(f"{url!r} is not a URL.", next_step=f"Write sqlite:///{url}.")
     known = _registered()
     if scheme not in known:
         raise StoreMisconfigured(

@@ -285,7 +285,7 @@ class Endpoints:
         try:
             await self._guard.check(spec.url, tenant_id=tenant_id)
         except TargetRefused as refused:
-            raise InvalidEnvelope([Problem("#/url", str(refused))]) from None
+            raise InvalidEnvelope([Problem("#/url", str(refused))]) from refused
 
     async def _all(self, tenant_id: str) -> dict[UUID, tuple[StoredEndpoint, int]]:
         prefix = key_prefix(tenant_id)

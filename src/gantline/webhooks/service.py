@@ -80,5 +80,5 @@ def _require_modules(*modules: str) -> None:
         if find_spec(name) is None:
             raise GantlineError(
                 f"Webhooks need the module {name}, which is not installed.",
-                next_step="Run `pip install gantline[webhooks]`.",
+                next_step="Run `pip install 'gantline[webhooks]'`.",
             )

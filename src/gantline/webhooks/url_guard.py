@@ -45,8 +45,13 @@ class TargetRefused(Exception):
     """Not sent. The text is for the owner of the endpoint.
 
     It is the same whatever its name leads to, or whether there is such a name: else a tenant could
-    find out by it what there is in our network. The log has the cause.
+    find out by it what there is in our network. The log has the cause, and so has `cause`, for an
+    operator.
     """
+
+    def __init__(self, text: str, *, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class WebhookTarget(NamedTuple):
@@ -141,7 +146,8 @@ class UrlGuard:
         _log.info("no webhook of tenant %s may go to %s: %s", tenant_id, target.host, problem)
         return TargetRefused(
             "must lead to public addresses only, by https and the port "
-            f"{_join_ports(self._ports)}{_UNLESS_ALLOWED}"
+            f"{_join_ports(self._ports)}{_UNLESS_ALLOWED}",
+            cause=f"No webhook may go to {target.host}: {problem}.",
         )
 
     async def check(self, url: str, *, tenant_id: str) -> None:

@@ -67,6 +67,8 @@ def _in_words(transition: Transition, run: Run, took: float) -> str:
             return f"failed after {took:.3f} s{attempt}, next attempt {later}"
         case Event.SNOOZED:
             return f"snoozed after {took:.3f} s, next run {later}"
+        case Event.FAILED:
+            return f"failed for good in {took:.3f} s{attempt}"
         case event:
             return f"{event} in {took:.3f} s{attempt}"
 

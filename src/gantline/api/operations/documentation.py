@@ -42,12 +42,12 @@ _HEADERS: Final = {
 
 
 _STARTS: Final = {
-    "/api/docs": "what can be asked, and how",
+    "/api/docs": "the API's documentation",
     "/api/jobs": "the jobs, newest first",
     "/api/queues": "the queues, and what waits in them",
     "/api/dead-letters": "the jobs that failed for good",
     "/api/job-types": "the types of jobs, with the schemas of their payloads",
-    "/readyz": "whether all is well",
+    "/readyz": "health",
 }
 
 

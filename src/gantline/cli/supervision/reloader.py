@@ -17,6 +17,7 @@ from gantline.cli.supervision.children import (
     exit_code_of,
     send,
 )
+from gantline.cli.talk import Say, say
 
 _CHECK_SECONDS: Final = 0.5
 _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
@@ -32,11 +33,13 @@ class Reloader:
         *,
         drain: timedelta,
         grace: timedelta = GRACE,
+        report: Say = say,
     ) -> None:
         self._folder = folder
         self._command = list(command)
         self._drain = drain
         self._grace = grace
+        self._report = report
         self._stop = StopSignals()
 
     def run(self) -> int:
@@ -46,13 +49,20 @@ class Reloader:
         with closing(ParentPipe()) as pipe:
             while not self._stop.count:
                 child = pipe.start(self._command)
-                seen = self._wait_for_a_change(seen)
+                seen = self._wait_for_a_change(seen, child)
                 exit_code = self._end(child)
         return exit_code
 
-    def _wait_for_a_change(self, seen: dict[str, float]) -> dict[str, float]:
+    def _wait_for_a_change(self, seen: dict[str, float], child: Popen[bytes]) -> dict[str, float]:
+        has_ended = False
         while (now := self._changes()) == seen and not self._stop.count:
+            if not has_ended and child.poll() is not None:
+                has_ended = True
+                self._report("Waiting for a change of the code. Press Ctrl-C to stop.")
             time.sleep(_CHECK_SECONDS)  # noqa: TID251  # this process does nothing else
+        if changed := {path for path, _ in now.items() ^ seen.items()}:
+            name = os.path.relpath(min(changed), self._folder)
+            self._report(f"{name} has changed: restarting.")
         return now
 
     def _end(self, child: Popen[bytes]) -> int:
