@@ -254,6 +254,7 @@ def test_an_endpoint_of_the_bpc_worker_is_made_as_its_guide_says() -> None:
     assert (gantline, webhook, add) == ("gantline", "webhook", "add")
     given = dict(commands())["webhook", "add"].make_context(add, rest).params
     assert (given["format"], given["header_prefix"]) == ("bpc", "X-BPC")
+    assert given["event_types"] == ("PASSPORT_SIGNED",)
     assert [wait.total_seconds() for wait in given["waits"]] == [2, 4, 8, 16]
 
 
