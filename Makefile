@@ -1,6 +1,5 @@
 PYTHON ?= python3
 BIN := .venv/bin
-comma := ,
 # Tests start hundreds of processes, and each would compile all modules anew.
 export PYTHONDONTWRITEBYTECODE =
 
@@ -18,10 +17,10 @@ servers: setup
 
 # A tenth of what developers need; their environment serves too, where it is there.
 DEMO := $(if $(wildcard .venv/.stamp),.venv,.venvs/demo)
-DEMO_EXTRAS := $(if $(wildcard .venv/.stamp),,api$(comma)webhooks$(comma)examples)
+DEMO_LOCK := $(if $(wildcard .venv/.stamp),developers,demo)
 
 run: ## From a sample document to a battery passport, live on a page.
-	@scripts/setup $(DEMO) $(PYTHON) $(DEMO_EXTRAS)
+	@scripts/setup $(DEMO) $(PYTHON) $(DEMO_LOCK)
 	$(DEMO)/bin/python -m examples.battery_passport
 
 quick: check ## Check, then run the quick tests: no servers, no other processes.

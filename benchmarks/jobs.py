@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
+from weakref import WeakSet
 
 import msgspec
 
@@ -13,6 +14,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.manager.manager import Ending, JobManager
+from gantline.testing.factories import register_sessions
 
 JOB_TYPE: Final = "invoices.send"
 QUEUE: Final = "default"
@@ -36,7 +38,13 @@ def lane_requests(limit: int, *job_types: str) -> tuple[LaneRequest, ...]:
     return (LaneRequest(QUEUE, job_types or (JOB_TYPE,), limit),)
 
 
+_registered: WeakSet[JobStore] = WeakSet()
+
+
 async def claim(store: JobStore, requests: tuple[LaneRequest, ...]) -> list[Run]:
+    if store not in _registered:
+        await register_sessions(store, SESSION)
+        _registered.add(store)
     return await store.claim(SESSION, uuid4(), requests, lease=LEASE)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from gantline.contract.query import Cursor, JobFilter, LaneRequest, Page, Pruned, PruneRule
-from gantline.contract.records import RecordWrite
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -23,7 +23,7 @@ from gantline.contract.results import (
     Renewal,
 )
 from gantline.contract.snapshot import LogEntry, Progress, Run, RunRef
-from gantline.contract.status import Event, JobStatus
+from gantline.contract.status import Event, JobStatus, State
 from gantline.contract.stored import Dumped, Marks, Part, Stored, StoredEntry, StoredJob, StoredKey
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
@@ -125,6 +125,16 @@ class ClaimForgetsItsId(MemoryStore):
         self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
     ) -> list[Run]:
         return await super().claim(session, uuid4(), requests, lease=lease)
+
+
+class ClaimsForAnybody(MemoryStore):
+    """It is not asked whether the session is registered."""
+
+    async def claim(
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        await self.write_records([RecordWrite(SESSIONS, session, b"{}")])
+        return await super().claim(session, claim_id, requests, lease=lease)
 
 
 class ClaimNotAtomic(MemoryStore):
@@ -290,6 +300,13 @@ class FollowUpsForgotten(MemoryStore):
         super()._write(msgspec.structs.replace(transition, follow_ups=()), entry, now)
 
 
+class EmittedForgotten(MemoryStore):
+    """The job completes, and what it has emitted is lost."""
+
+    def _write(self, transition: Transition, entry: Entry, now: datetime) -> None:
+        super()._write(msgspec.structs.replace(transition, emitted=None), entry, now)
+
+
 class KeyFreedByAnyone(MemoryStore):
     """Removing an old job frees the key of the newer one that has it now."""
 
@@ -369,6 +386,25 @@ class PagesByTimeAlone(MemoryStore):
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         if after:
             after = Cursor(after.created_at, UUID(int=0))
+        return await super().find(job_filter, limit=limit, after=after)
+
+
+class StatesAreStatuses(MemoryStore):
+    """A list of Scheduled jobs has all that are Queued."""
+
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        stored = frozenset[State](job_filter.stored_statuses)
+        job_filter = msgspec.structs.replace(job_filter, statuses=stored)
+        return await super().find(job_filter, limit=limit, after=after)
+
+
+class DueForgotten(MemoryStore):
+    """A list of what is due before an instant has all that are Queued."""
+
+    async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
+        queued = job_filter.narrowed()
+        if queued is not None and queued.due_before:
+            job_filter = msgspec.structs.replace(queued, due_before=None)
         return await super().find(job_filter, limit=limit, after=after)
 
 
@@ -557,6 +593,18 @@ class LoadForgetsChanges(MemoryStore):
         super()._load_job(msgspec.structs.replace(stored, log=rows))
 
 
+class LoadForgetsEmitted(MemoryStore):
+    """After a move a consumer that has still to read a completion misses what it emitted."""
+
+    def _load_job(self, stored: StoredJob) -> None:
+        def without(row: StoredEntry) -> StoredEntry:
+            entry = msgspec.structs.replace(row.entry, emitted=None)
+            return msgspec.structs.replace(row, entry=entry)
+
+        rows = tuple(map(without, stored.log))
+        super()._load_job(msgspec.structs.replace(stored, log=rows))
+
+
 class LoadOverwrites(MemoryStore):
     """A page that comes again takes a job back from the worker that has it."""
 
@@ -623,6 +671,7 @@ BROKEN: dict[type[MemoryStore], str] = {
     LeaseUnfenced: "fencing.a_run_that_is_over_cannot_be_renewed_or_progress",
     RenewsByTokenAlone: "leases.a_run_of_another_session_is_reported_lost",
     ClaimForgetsItsId: "answers.a_claim_is_not_done_twice",
+    ClaimsForAnybody: "claiming.only_a_registered_session_claims",
     ClaimNotAtomic: "races.of_two_claims_each_job_goes_to_one",
     ClaimsTheFuture: "claiming.what_is_not_due_is_not_claimed",
     PriorityIgnored: "claiming.the_order_is_priority_then_time_due_then_id",
@@ -640,6 +689,7 @@ BROKEN: dict[type[MemoryStore], str] = {
     ApplyTrustsTheToken: "applying.another_end_of_the_same_run_is_stale",
     CountersKept: "applying.a_snooze_gives_the_attempt_back",
     FollowUpsFirst: "applying.a_clashing_follow_up_stops_the_whole_transition",
+    EmittedForgotten: "emitting.what_a_run_emits_comes_with_its_end",
     FollowUpsForgotten: "crashes.whatever_was_accepted_ends_once",
     KeyFreedByAnyone: "keys.an_old_job_cannot_free_the_key_of_a_newer_one",
     KeyNeverFreed: "keys.a_job_that_did_not_complete_frees_its_key",
@@ -650,6 +700,8 @@ BROKEN: dict[type[MemoryStore], str] = {
     ListsWhatIsHidden: "visibility.a_list_holds_just_what_is_visible",
     NarrowsAfterPaging: "visibility.a_list_holds_just_what_is_visible",
     PagesByTimeAlone: "reading.pages_lose_no_job_of_the_same_instant",
+    StatesAreStatuses: "reading.a_list_by_a_derived_state_has_just_the_jobs_that_show_it",
+    DueForgotten: "reading.jobs_are_found_that_are_due_before_an_instant",
     LeaderWithoutOwner: "records.there_is_one_leader_at_a_time",
     ResignsForOthers: "records.only_the_leader_of_the_term_can_resign",
     NumbersReused: "events.a_number_is_never_handed_out_again",
@@ -670,6 +722,7 @@ BROKEN: dict[type[MemoryStore], str] = {
     NumbersThroughFloat: "torture.sound_data_survives_as_payload_and_result",
     RoundsToMilliseconds: "inserting.microseconds_survive",
     LoadNumbersAnew: "moving.what_is_read_out_and_taken_in_again_is_the_same",
+    LoadForgetsEmitted: "moving.",
     LoadForgetsChanges: "moving.a_change_made_before_is_known_afterwards",
     LoadOverwrites: "moving.what_is_there_stays_when_a_page_comes_again",
     LoadTakesRunning: "moving.a_running_job_is_not_taken_in",

@@ -21,7 +21,7 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.switches import Switches
 from gantline.proof.history import recorded_in
 from gantline.stores import store_from_url
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from tests.judging import history_in
 
 LEASE = timedelta(seconds=2)
@@ -42,6 +42,7 @@ async def work(url: str, session: str, journal: int, folder: Path) -> None:
         if clock.monotonic() - swept_at > LEASE.total_seconds() / 4:
             await maintenance.run_once()
             swept_at = clock.monotonic()
+        await register_sessions(store, session)
         runs = await manager.claim(session, uuid4(), lane_requests(limit=BATCH), lease=LEASE)
         if runs:
             await run_and_settle(manager, runs, journal)

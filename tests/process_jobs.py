@@ -138,6 +138,17 @@ async def has_a_loop() -> bool:
     return asyncio.get_running_loop().is_running()
 
 
+@group.job("emits", run_in="process", subject="o-1")
+def emits(fails: bool, ctx: Context) -> None:
+    ctx.emit("ORDER_SHIPPED", "Order", {"parcel": "p-\u00fc"})
+    try:
+        ctx.audit("ORDER_SHIPPED", "Order", {"parcel": "p-1"})
+    except Permanent as error:
+        ctx.logger.warning("%s", error)
+    if fails:
+        raise Permanent("NO", "for good")
+
+
 @group.job("logs", run_in="process")
 def logs(ctx: Context) -> None:
     ctx.logger.warning("it goes on")

@@ -11,6 +11,9 @@ from uuid import UUID
 import msgspec
 import pydantic
 
+from gantline import Permanent, Retry, Snooze
+from gantline.contract.outcome import ErrorInfo, Failure, Success
+
 WHEN = datetime(2026, 11, 16, 13, 0, tzinfo=UTC)
 NOBODY = UUID(int=7)
 
@@ -176,3 +179,42 @@ FUNCTIONS = {
     for name, (annotation, value, _) in [*KEPT.items(), *NOT_STORABLE.items()]
 }
 globals().update(FUNCTIONS)
+
+
+def permanent() -> Any:
+    return Permanent("CARD_DECLINED", "The card was declined.")
+
+
+def retry() -> None:
+    return Retry("Try again.")  # type: ignore[return-value]  # what is refused
+
+
+def snooze() -> Any:
+    return Snooze(60)
+
+
+def value_error() -> None:
+    return ValueError("It was wrong.")  # type: ignore[return-value]  # what is refused
+
+
+def error_class() -> Any:
+    return KeyError
+
+
+def failure() -> Any:
+    return Failure(ErrorInfo("BROKEN", "It is broken."))
+
+
+def success() -> None:
+    return Success()  # type: ignore[return-value]  # what is refused
+
+
+SIGNALS: dict[str, Callable[[], Any]] = {
+    "Permanent": permanent,
+    "Retry": retry,
+    "Snooze": snooze,
+    "ValueError": value_error,
+    "KeyError": error_class,
+    "Failure": failure,
+    "Success": success,
+}

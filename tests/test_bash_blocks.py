@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(120)]
 
 NOT_RUN_HERE: Final = {
     "CONTRIBUTING.md: python -m benchmarks guard BASE": "measures for five minutes",
+    "docs/coming-from/bpc-worker.md: gantline webhook add": "looks a name up; "
+    "tests/test_seeds_page.py reads it",
     "docs/guides/backup.md: pg_dump": "tests/test_backup_page.py runs it",
     "docs/guides/backup.md: psql": "tests/test_backup_page.py runs it",
     "docs/guides/backup.md: redis-cli BGSAVE": "is for a server that the page does not start",

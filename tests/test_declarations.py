@@ -173,10 +173,10 @@ GROUPS: list[tuple[Callable[[], Any], str]] = [
     (any_of(JobDefaults, max_attempts=3), r"JobDefaults has no option .* Is retry=3 meant\?"),
     (any_of(JobDefaults, retry=0), r"attempts is 0\. It must be a whole number"),
     (
-        any_of(ApiSettings, cacheseconds=1),
-        r"ApiSettings has .* Is 'cache_seconds' meant\?",
+        any_of(ApiSettings, bodyseconds=1),
+        r"ApiSettings has .* Is 'body_seconds' meant\?",
     ),
-    (any_of(ApiSettings, cache_seconds="x"), r"cache_seconds is 'x'\. It must be a number\."),
+    (any_of(ApiSettings, body_seconds="x"), r"body_seconds is 'x'\. It must be a number\."),
     (any_of(JobDefaults, queue=5), r"queue is 5\. It must be text"),
     (any_of(JobDefaults, classify="x"), r"classify is 'x'\. It must be a function"),
     (any_of(JobDefaults, retry="x"), r"retry is 'x'\. It must be RetryStrategy"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gantline.contract.domain_event import EMITTED_LIMIT, MOST_EMITTED
 from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus
 from gantline.manager.event_reader import CONSUMER_LEASE, PAGE
 from gantline.worker.consumers import EVENT_TYPES
@@ -38,7 +39,8 @@ def test_the_snippets_and_commands_do_what_is_said(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.write(modules(TEXT) | {"drive.py": DRIVER})
     assert shell.run("python drive.py") == "['o-1'] 3"
-    assert "1 passed" in shell.run("python -m pytest -q test_shop.py")
+    for tests in ("test_shop.py", "test_depot.py"):
+        assert "1 passed" in shell.run(f"python -m pytest -q {tests}")
     listing, deletion = [step.command for step in steps(TEXT)]
     assert "shop.notify_the_customer" in shell.run(listing)
     assert "shop.page-the-operator" in shell.run(deletion)
@@ -58,4 +60,6 @@ def test_every_event_is_listed_with_where_it_leads() -> None:
 def test_the_numbers_are_ours() -> None:
     assert f"at most {EVENTS_A_RUN} times a run" in TEXT
     assert f"of {PAGE} events at most" in TEXT
+    assert f"at most {MOST_EMITTED} events and" in TEXT
+    assert f"{EMITTED_LIMIT // 1024} KiB of JSON" in TEXT
     assert f"({CONSUMER_LEASE.total_seconds():g} seconds)" in TEXT

@@ -64,27 +64,31 @@ async def test_jobs_are_found_by_what_is_known_of_them(app: Application) -> None
         first = await app.doubled.submit(1, subject="s", owner="me", correlation_id="c")
         app.clock.advance(timedelta(hours=1))
         other = await app.refused.submit(2, queue="other", parent=first.job_id)
+        later = await app.refused.submit(4, delay=timedelta(hours=2))
         theirs = await app.refused.submit(3, tenant="theirs")
         async with app.jobs.running() as worker:
             await first.wait(timeout=10)
             worker.stop()
         ended = await app.jobs.get(first.job_id)
         for options, expected in (
-            ({}, [other, first]),
-            ({"limit": 1}, [other]),
+            ({}, [later, other, first]),
+            ({"limit": 1}, [later]),
             ({"status": "Completed"}, [first]),
-            ({"status": {JobStatus.COMPLETED, "queued"}}, [other, first]),
+            ({"status": {JobStatus.COMPLETED, "queued"}}, [later, other, first]),
             ({"job_type": ["doubled", "unknown"]}, [first]),
             ({"queue": "other"}, [other]),
             ({"subject": "s", "owner": "me", "correlation_id": "c"}, [first]),
             ({"parent": first.job_id}, [other]),
-            ({"since": timedelta(minutes=1)}, [other]),
-            ({"since": 60, "subject": None}, [other]),
+            ({"since": timedelta(minutes=1)}, [later, other]),
+            ({"since": 60, "subject": None}, [later, other]),
             ({"until": timedelta(minutes=1), "since": long_ago}, [first]),
             ({"until": ended.job.created_at}, []),
             ({"min_attempts": 1}, [first]),
+            ({"status": "scheduled"}, [later]),
+            ({"status": "Queued", "due_before": timedelta(hours=1)}, [other]),
+            ({"due_before": 7201}, [later, other]),
             ({"tenant": "theirs"}, [theirs]),
-            ({"all_tenants": True}, [theirs, other, first]),
+            ({"all_tenants": True}, [theirs, later, other, first]),
             ({"error_code": "CARD_DECLINED"}, []),
         ):
             found = [job.job.job_id async for job in app.jobs.find(**options)]

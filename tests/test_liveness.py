@@ -20,7 +20,7 @@ from gantline.stores.memory import MemoryStore
 from gantline.telemetry.health import WELL, Check, build_response
 from gantline.telemetry.health_server import HealthServer, Routes, parse_address
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import JOB_TYPE, lane_requests, make_new
+from gantline.testing.factories import JOB_TYPE, lane_requests, make_new, register_sessions
 from gantline.testing.faults import Call, intercepted
 from gantline.testing.liveness import LivenessOracle, RanForNothing, WaitedTooLong, watching
 from gantline.testing.readiness import of_port
@@ -58,11 +58,13 @@ class StuckWorker:
         await register(self.store, session)
 
     async def run_one(self, outcome: Outcome) -> None:
-        (run,) = await self.manager.claim("stuck", uuid4(), lane_requests(limit=1), lease=LEASE)
+        await register_sessions(self.store, "runner")
+        (run,) = await self.manager.claim("runner", uuid4(), lane_requests(limit=1), lease=LEASE)
         await self.manager.settle([Ending(run, outcome)])
 
     async def crash_one(self) -> None:
-        await self.manager.claim("stuck", uuid4(), lane_requests(limit=1), lease=LEASE)
+        await register_sessions(self.store, "runner")
+        await self.manager.claim("runner", uuid4(), lane_requests(limit=1), lease=LEASE)
         self.clock.advance(LEASE + timedelta(seconds=1))
         await Reaper(self.store).run_once()
 

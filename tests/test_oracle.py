@@ -51,7 +51,7 @@ from gantline.stores.postgres import PostgresStore
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import make_new, number
+from gantline.testing.factories import make_new, number, register_sessions
 from tests.harness import PostgresHarness, RedisHarness
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -159,6 +159,7 @@ class StoresAgree(RuleBasedStateMachine):
         self, store: JobStore, session: str, claim_id: UUID, requests: list[LaneRequest]
     ) -> list[Run]:
         """A repeated claim promises the same runs, not their order."""
+        await register_sessions(store, session)
         runs = await store.claim(session, claim_id, requests, lease=LEASE)
         return sorted(runs, key=lambda run: run.job.job_id)
 

@@ -15,7 +15,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from gantline import Gantline, JobFailed, JobPoisoned, JobStatus, WorkerSettings
+from gantline import AuditSettings, Gantline, JobFailed, JobPoisoned, JobStatus, WorkerSettings
+from gantline.contract.domain_event import read_emitted
 from gantline.contract.status import Event
 from gantline.contract.submission import NewJob
 from gantline.worker import processes
@@ -31,6 +32,7 @@ from tests.process_jobs import (
     describes,
     does_once,
     does_once_in_def,
+    emits,
     fails_after_the_stop,
     follows_up,
     follows_up_wrongly,
@@ -108,6 +110,34 @@ async def test_its_logger_labels_every_line(
     found = vars(line)
     assert (found["job_id"], found["job_type"]) == (str(handle.job_id), "logs")
     assert (line.levelno, line.process == os.getpid()) == (logging.WARNING, False)
+
+
+async def test_what_it_emits_comes_with_its_completion_or_not_at_all(jobs: Gantline) -> None:
+    async with working(jobs):
+        handles = [await emits.submit(fails) for fails in (False, True)]
+        for handle in handles:
+            await handle.wait(timeout=30)
+        of_one, of_the_other = [
+            await jobs.store.history(handle.job_id, tenant_id=None) for handle in handles
+        ]
+    (event,) = read_emitted(of_one[-1].emitted)
+    assert (event.type, event.aggregate_id) == ("ORDER_SHIPPED", "o-1")
+    assert bytes(event.payload) == '{"parcel":"p-ü"}'.encode()
+    assert [row.emitted for row in of_the_other] == [None]
+
+
+async def test_what_it_wants_audited_is_where_the_application_audits_jobs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for from_jobs in (False, True):
+        audit = AuditSettings(from_jobs=from_jobs)
+        async with Gantline("memory://", include=[group], audit=audit) as jobs, working(jobs):
+            await (await emits.submit(False)).wait(timeout=30)
+            page = await jobs.store.events(after=0, limit=9)
+        audited = [one.is_audit for one in read_emitted(page[-1].entry.emitted)]
+        assert audited == [False, True][: 1 + from_jobs]
+    needs = [one for one in caplog.messages if "needs an application with AuditSettings" in one]
+    assert len(needs) == 1
 
 
 async def test_a_payload_of_an_older_version_is_upgraded(jobs: Gantline) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gantline import Gantline, JobType
 from gantline.cli.process import fastest_loop
 from gantline.contract.outcome import Failure, Stopped, Success
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from gantline.worker.active_run import ActiveRun, Cause
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
@@ -40,6 +40,7 @@ class Place:
 
     async def claimed(self, what: Any, job: JobType[..., Any] = in_process) -> ActiveRun:
         await job.submit(what)
+        await register_sessions(self.app.store, "test")
         (run,) = await self.app.manager.claim(
             "test", uuid4(), lane_requests(job.name), lease=timedelta(minutes=5)
         )

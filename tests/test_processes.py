@@ -22,7 +22,7 @@ from gantline.stores.memory import MemoryStore
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.fleet import Fleet
 
 JOBS = 10_000
@@ -94,6 +94,7 @@ async def test_abandoned_sessions_in_memory_lose_nothing_and_do_nothing_twice() 
     accepted: Counter[UUID] = Counter()
 
     async def session(name: str) -> None:
+        await register_sessions(store, name)
         requests = [*lane_requests(limit=10), *lane_requests(limit=10, suspects=(10,))]
         while runs := await manager.claim(name, uuid4(), requests, lease=timedelta(seconds=2)):
             if dice.random() < 0.1:

@@ -2,20 +2,29 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from gantline import Context, Gantline, InvalidInput, JobStatus, JobType, Retry
+from gantline import Context, Gantline, InvalidInput, JobDefaults, JobStatus, JobType, Retry
 from gantline.contract.codec import codec_for
 from gantline.contract.errors import Code
 from gantline.contract.snapshot import JobSnapshot
 from gantline.worker.handler import RunIn
-from tests.returning_jobs import FUNCTIONS, KEPT, NOT_STORABLE, Order, Price, Unknown
+from tests.returning_jobs import (
+    FUNCTIONS,
+    KEPT,
+    NOT_STORABLE,
+    SIGNALS,
+    Order,
+    Price,
+    Unknown,
+)
 
 STORES, PLACES = ("memory", "sqlite"), ("loop", "thread", "process")
 WAYS = [*product(STORES, PLACES), ("sqlite", "transaction")]
@@ -195,3 +204,42 @@ def test_the_schema_of_a_result_has_the_models_inside_of_it() -> None:
     assert order["offers"]["items"]["properties"]["price"] == {"$ref": "#/$defs/Price"}
     assert schema["$defs"]["Price"]["type"] == "object"
     assert codec_for(list[Unknown]).schema() == {"type": "array", "items": {"title": "Unknown"}}
+
+
+@pytest.mark.parametrize("result", ["keep", "omit"])
+@pytest.mark.parametrize("run_in", PLACES)
+async def test_a_signal_that_is_returned_and_not_raised_fails_the_job(
+    run_in: str, result: Literal["keep", "omit"], tmp_path: Path
+) -> None:
+    """It is no result, also where none is kept; and what a dependency opened is not committed."""
+    ended: list[str] = []
+
+    @asynccontextmanager
+    async def transaction(ctx: Context) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            ended.append("rolled back")
+            raise
+        ended.append("committed")
+
+    jobs = Gantline(f"sqlite:///{tmp_path}/gantline.db", defaults=JobDefaults(hooks=(transaction,)))
+    types = {
+        name: jobs.job(name, run_in=RunIn(run_in), result=result)(
+            on_the_loop(function) if run_in == "loop" else function
+        )
+        for name, function in SIGNALS.items()
+    }
+    async with jobs, jobs.running():
+        for name, job in types.items():
+            handle = await job.submit(None)
+            await handle.wait(timeout=30)
+            status = await handle.status()
+            assert (status.status, status.attempt) == (JobStatus.FAILED, 1), name
+            assert status.last
+            assert status.last.error
+            assert status.last.error.code == Code.RESULT_NOT_STORABLE
+            assert f"returned {name}, which says" in status.last.error.message
+            assert f"Write `raise {name}(…)`." in status.last.error.message
+    if run_in != "process":  # there the hooks are entered in the child
+        assert ended == ["rolled back"] * len(SIGNALS)

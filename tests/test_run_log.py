@@ -10,7 +10,7 @@ import pytest
 from gantline import Fixed, Gantline
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Released, Snoozed, Success
 from gantline.manager.manager import Ending
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from gantline.worker.run_log import Reporter
 
 DOWN = ErrorInfo("MAIL_DOWN", "The mail server is away.")
@@ -45,6 +45,7 @@ async def test_a_run_is_logged_with_what_happens_next(
 
     async with jobs:
         await mail.submit("ada")
+        await register_sessions(jobs.store, "test")
         (run,) = await jobs.manager.claim(
             "test", uuid4(), lane_requests("mail"), lease=timedelta(minutes=5)
         )

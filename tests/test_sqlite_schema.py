@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from gantline.contract.clock import SystemClock
-from gantline.contract.errors import SchemaMismatch, StoreError
-from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
+from gantline.contract.errors import SchemaMismatch, StoreError, StoreMisconfigured
+from gantline.contract.store import JobStore
+from gantline.stores import store_from_url
+from gantline.stores.migrations import (
+    AppliedMigration,
+    Migration,
+    load_migrations,
+    migrator_of,
+    plan,
+)
 from gantline.stores.sqlite import SqliteStore, prune, ready
-from gantline.stores.sqlite.location import Location
+from gantline.stores.sqlite.location import Location, parse_url
 from gantline.stores.sqlite.schema import PACKAGE, migrate
 from gantline.testing.conformance import Bench
 from tests.harness import SqliteHarness
@@ -185,3 +193,38 @@ async def test_text_that_somebody_else_broke_does_not_stop_a_claim_or_a_sweep() 
     await bench.let_leases_expire()
     assert (await bench.reap()).requeued == 2
     await bench.close()
+
+
+async def test_without_auto_migrate_no_file_is_made_or_changed(tmp_path: Path) -> None:
+    file = tmp_path / "gantline.db"
+    url = f"sqlite:///{file}"
+
+    def store(auto_migrate: str) -> JobStore:
+        return store_from_url(f"{url}?auto_migrate={auto_migrate}", clock=SystemClock())
+
+    async def refusal() -> SchemaMismatch:
+        with pytest.raises(SchemaMismatch) as refused:
+            await store("no").open()
+        return refused.value
+
+    error = await refusal()
+    assert "lacks the migrations from 1 (core) on" in error.cause
+    assert "gantline db migrate" in error.next_step
+    assert not file.exists()
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        migrate(connection, load_migrations(PACKAGE)[:1])
+    before = file.read_bytes()
+    assert "lacks the migrations from 2" in (await refusal()).cause
+    assert file.read_bytes() == before
+    await migrator_of(store("no")).migrate()
+    opened = store("false")
+    await opened.open()
+    await opened.close()
+
+
+def test_a_file_has_no_schema_to_choose() -> None:
+    with pytest.raises(StoreMisconfigured, match="a file is one") as refused:
+        parse_url("sqlite:///a.db?schema=shop")
+    assert "another file" in refused.value.next_step
+    with pytest.raises(StoreMisconfigured, match="auto_migrate=maybe"):
+        parse_url("sqlite:///a.db?auto_migrate=maybe")

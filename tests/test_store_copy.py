@@ -51,12 +51,13 @@ async def target(clock: FakeClock) -> AsyncIterator[Bench]:
 
 
 async def content(store: JobStore) -> list[Stored]:
-    """All but what a copy writes itself."""
+    """All but what a copy writes itself, and what is not copied."""
     return [
         item
         for item in await read_out(store)
         if not isinstance(item, Marks)
         and not (isinstance(item, StoredRecord) and item.record.key == "closed")
+        and not (isinstance(item, StoredRecord) and item.record.namespace in NOT_COPIED)
     ]
 
 

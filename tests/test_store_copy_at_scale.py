@@ -15,7 +15,7 @@ from gantline.moving.closing import StoreNames, reopen
 from gantline.moving.comparing import Checksums, read_pages
 from gantline.testing.clock import FakeClock
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
-from gantline.testing.factories import make_new
+from gantline.testing.factories import make_new, register_sessions
 from tests.moving_stores import copied, furnished, opened_harness
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -43,6 +43,7 @@ async def fill(bench: Bench, jobs: int) -> None:
     kinds = tuple(f"type-{number}" for number in range(TYPES - 1))
     for turn in range(3 * jobs // 4 // BATCH):
         requests = [LaneRequest("default", kinds, BATCH, kinds[:1])]
+        await register_sessions(bench.store, "worker")
         runs = await bench.store.claim("worker", uuid4(), requests, lease=LEASE)
         endings = [
             Ending(run, outcomes[(turn + number) % len(outcomes)])

@@ -9,7 +9,7 @@ import pytest
 from gantline import Gantline, JobStatus
 from gantline.manager.observer import Observer
 from gantline.manager.sessions import store_id
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from gantline.worker.session_lock import SessionLock
 from gantline.worker.take_over import TakeOver
 
@@ -28,6 +28,7 @@ async def test_what_an_ended_worker_held_waits_again_before_the_first_claim(
     async with jobs:
         submitted = await handle.submit(None)
         lease = timedelta(hours=1)
+        await register_sessions(jobs.store, "dead")
         assert await jobs.store.claim("dead", uuid4(), lane_requests("test"), lease=lease)
         _leave_free(SessionLock(await store_id(jobs.store), "dead"))
         take_over = TakeOver(

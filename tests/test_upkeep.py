@@ -14,7 +14,7 @@ from gantline.manager.observer import Observer
 from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.worker.upkeep import maintain_for_ever
 from tests.ear import PATIENCE_SECONDS
 
@@ -75,6 +75,7 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
 async def test_lapsed_leases_do_not_wait_for_the_pruner() -> None:
     store = NeverPruned()
     await store.insert([make_new()])
+    await register_sessions(store, "dead")
     await store.claim("dead", uuid4(), lane_requests(), lease=LEASE)
     async with upkept(store) as requeued:
         await store.begun.wait()

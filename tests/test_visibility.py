@@ -41,7 +41,7 @@ async def test_postgres(rule: Rule, postgres: PostgresServer) -> None:
 def statements_of(connection: sqlite3.Connection, job_filter: JobFilter) -> list[str]:
     said: list[str] = []
     connection.set_trace_callback(said.append)
-    sqlite_query.find(connection, job_filter, limit=10, after=None)
+    sqlite_query.find(connection, job_filter, limit=10, after=None, now=0)
     connection.set_trace_callback(None)
     return said
 

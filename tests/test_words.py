@@ -9,6 +9,8 @@ ROOT = Path(__file__).parent.parent
 # Each had several meanings; the glossary has a word for each of them. Decisions are not rewritten,
 # and the benchmarks' page is made by a run.
 REPLACED = re.compile(r"(?<![A-Za-z])(told|tells?|telling|wanted|thrown|doubts?)(?![A-Za-z])", re.I)
+# A test is named in docs/seeds.md as it is called.
+TEST = re.compile(r"`[\w./]+::\w+`")
 FILES = [
     *(ROOT / "src").rglob("*.py"),
     *(ROOT / "examples").rglob("*.py"),
@@ -25,6 +27,6 @@ def test_a_word_that_was_replaced_is_not_used(folder: str) -> None:
         f"{path}: {match[0]}"
         for path in paths
         if (path.parts[0] if len(path.parts) > 1 else "") == folder
-        for match in REPLACED.finditer((ROOT / path).read_text(encoding="utf-8"))
+        for match in REPLACED.finditer(TEST.sub("", (ROOT / path).read_text(encoding="utf-8")))
     ]
     assert found == [], "docs/glossary.md has the words to use"

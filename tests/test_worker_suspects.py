@@ -20,6 +20,7 @@ from gantline.contract.store import JobStore
 from gantline.manager.reaper import Reaper
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
+from gantline.testing.factories import register_sessions
 from gantline.testing.faults import Call, intercepted
 from gantline.worker.suspects import Suspects
 from gantline.worker.worker import Worker
@@ -97,6 +98,7 @@ class Place:
         """Jobs that were in so many crashes, always beside another."""
         ids = [(await self.handle.submit(name)).job_id for name in names]
         other = (await self.handle.submit("other")).job_id
+        await register_sessions(self.inner, "crashed")
         for _ in range(crashes):
             self.clock.advance(_BACKOFF)
             for suspects in ((), (10,)):
@@ -248,6 +250,7 @@ async def test_suspects_of_a_limited_type_run_in_every_queue_and_by_every_name(
             for new, name in zip(prepared, names * len(queues), strict=True)
         ]
         await store.insert(jobs)
+        await register_sessions(store, "crashed")
         for _ in range(SUSPECT_AFTER_CRASHES):
             asked = [LaneRequest(queue, names, 10) for queue in queues]
             assert len(await store.claim("crashed", uuid4(), asked, lease=_LEASE)) == len(jobs)

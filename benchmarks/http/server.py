@@ -5,6 +5,7 @@ Prints its URL, an API key and the id of a job that has ended; stops when its in
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any, Final
 
@@ -85,13 +86,14 @@ class WithConstant:
             await self._api(scope, receive, send)
 
 
-async def serve(store: str, cache_seconds: float) -> None:
+async def serve(store: str, cache_seconds: str) -> None:
+    os.environ["GANTLINE_READ_CACHE_SECONDS"] = cache_seconds
     jobs = make_jobs(store)
     async with jobs:
         keys = ApiKeys(jobs.store, Peppers.random(), clock=jobs.clock)
         issued = await keys.create(KeyGrant(name="bench"))
         unlimited = RateLimits(per_key_here=None, per_tenant_here=None)
-        settings = ApiSettings(cache_seconds=cache_seconds, rate_limits=unlimited)
+        settings = ApiSettings(rate_limits=unlimited)
         api = jobs.api(authenticator=ApiKeyAuthenticator(keys), settings=settings)
         server = ApiServer(WithConstant(api), host="127.0.0.1", port=0)
         serving = asyncio.create_task(server.serve())
@@ -112,4 +114,4 @@ async def _ended_job(jobs: Gantline, owner: str) -> str:
 
 
 if __name__ == "__main__":
-    run_tuned(serve(sys.argv[1], float(sys.argv[2])))
+    run_tuned(serve(sys.argv[1], sys.argv[2]))

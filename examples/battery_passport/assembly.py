@@ -2,12 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final
 
 from examples.battery_passport.database import Database
 from examples.battery_passport.rules import current_package
 from examples.battery_passport.steps import Rules, run_rule_tests, steps
-from gantline import Gantline, JobDefaults, JobStore
+from gantline import AuditSettings, Gantline, JobDefaults, JobStore, WorkerSettings
 from gantline.webhooks import WebhookSettings
+
+LEASES: Final = WorkerSettings(lease=timedelta(seconds=60), renew_every=timedelta(seconds=30))
+"""As the specification has them; GANTLINE_LEASE_SECONDS and GANTLINE_RENEW_SECONDS change them."""
 
 
 @asynccontextmanager
@@ -32,6 +37,8 @@ def make_jobs(
         outbox=outbox,
         include=[steps],
         lifespan=open_database,
+        audit=AuditSettings(from_jobs=True),
         defaults=defaults or JobDefaults(),
+        worker=LEASES,
         webhooks=webhooks,
     )

@@ -25,6 +25,7 @@ from gantline import Backoff, Context, JobGroup, Permanent, provide
 KEEP_UNUSED: Final = timedelta(days=30)
 SWEEP_BATCH: Final = 100
 QR_NAME: Final = "qr.png"
+PASSPORT_SIGNED: Final = "PASSPORT_SIGNED"
 _FIVE: Final = Backoff(attempts=5)
 _LOGGED: Final = ("submitted", "started")
 
@@ -171,7 +172,7 @@ async def sign_passport(
     db: Database = provide(database),
     key: signing.Signer = provide(signer),
 ) -> dict[str, Any]:
-    """Sign the hash of the receipt."""
+    """Sign the hash of the receipt, and say so: to whoever listens, and in the audit trail."""
     tenant, version_id = ctx.job.tenant_id, task.passport_version_id
     async with db.opened() as books:
         version = await books.version(tenant, version_id)
@@ -179,6 +180,8 @@ async def sign_passport(
     result = {"passport_version_id": version_id, "key_id": signature.key_id}
     async with db.step(ctx, result) as step:
         await step.books.add_signature(tenant, version_id, signature)
+        ctx.emit(PASSPORT_SIGNED, "PassportVersion", result)
+        ctx.audit(PASSPORT_SIGNED, "PassportVersion", result)
         step.follow_up(generate_qr, Version(version_id))
     return result
 
@@ -217,7 +220,7 @@ async def generate_qr(
 async def export_passport(
     task: Version, ctx: Context, *, db: Database = provide(database)
 ) -> dict[str, Any]:
-    """Write the passport as JSON, JSON-LD and PDF. Its end goes to the tenant's webhooks."""
+    """Write the passport as JSON, JSON-LD and PDF."""
     tenant, version_id = ctx.job.tenant_id, task.passport_version_id
     async with db.opened() as books:
         version = await books.version(tenant, version_id)

@@ -262,6 +262,21 @@ SECTIONS: Final = (
                 "coming-from/dramatiq.md",
                 "a table of equivalents, what differs, how to move",
             ),
+            Page(
+                "AsyncEndpoints",
+                "coming-from/asyncendpoints.md",
+                "routes, options, strategies and statuses of the .NET library",
+            ),
+            Page(
+                "The BPC worker",
+                "coming-from/bpc-worker.md",
+                "variables, tables, errors, messages and webhooks; its jobs moved by one statement",
+            ),
+            Page(
+                "Spaarke",
+                "coming-from/spaarke.md",
+                "the Job Contract, the processor, handlers and status of services in C#",
+            ),
         ),
     ),
     Section("Examples", folder="examples"),
@@ -307,6 +322,11 @@ SECTIONS: Final = (
             ),
             Page("Benchmarks", "benchmarks.md", "every figure with its spread, and the goals"),
             Page("A tour by file", "architecture.md", "the layers, how a job flows, where to look"),
+            Page(
+                "The seeds",
+                "seeds.md",
+                "every statement of the five documents it grew from, its place and its test",
+            ),
             Page(
                 "Contributing", "contributing.md", "set up, write, test, add a store or a migration"
             ),

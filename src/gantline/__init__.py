@@ -21,7 +21,7 @@ from gantline.contract.errors import (
     SubmitConflict,
     SubmitRefused,
 )
-from gantline.contract.job_event import JobEvent
+from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.not_completed import JobCancelled, JobFailed, JobNotCompleted, JobPoisoned
 from gantline.contract.retention import Retention
 from gantline.contract.retry import Backoff, Fixed, Linear, RetryTable
@@ -38,6 +38,7 @@ __all__ = [
     "AuditSettings",
     "Backoff",
     "Context",
+    "DomainEvent",
     "Fixed",
     "Gantline",
     "GantlineError",

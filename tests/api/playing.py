@@ -10,6 +10,7 @@ from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Success
 from gantline.contract.query import JobFilter, LaneRequest
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.manager.manager import Ending
+from gantline.testing.factories import register_sessions
 
 PERMANENT = Failure(
     ErrorInfo("DOCUMENT_UNKNOWN", "There is no such document.", "Traceback: secret detail"),
@@ -27,6 +28,7 @@ async def claim(jobs: Gantline, limit: int = 100) -> list[Run]:
     queues = {lane.queue for lane in await jobs.store.counts(tenant_id=None)}
     requests = [LaneRequest(queue, jobs.registry.job_types, limit) for queue in sorted(queues)]
     lease = timedelta(minutes=1)
+    await register_sessions(jobs.store, "host-1-worker")
     return await jobs.store.claim("host-1-worker", uuid4(), requests, lease=lease)
 
 

@@ -121,6 +121,7 @@ WALKS: Final = {
     "resumeSchedule": within(shows=MARK),
     "runSchedule": within(also=SUBMIT, shows=MARK),
     "nextRuns": within(),
+    "listWorkers": INSTALLATION,
     "listAuditEvents": tenant(),
     "followJob": job(),
     "followJobs": Walk(about="jobs", names_tenant="query"),

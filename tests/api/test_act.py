@@ -78,6 +78,23 @@ async def test_a_redrive_whose_key_is_taken_is_409(ask: Asker, jobs: Gantline) -
     assert (response.status_code, response.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
 
 
+@pytest.mark.parametrize(("who", "is_told"), [("alice", False), ("bob", True), ("operator", True)])
+async def test_which_job_has_the_key_is_told_to_who_may_read_it(
+    ask: Asker, jobs: Gantline, who: str, is_told: bool
+) -> None:
+    """The job is about `doc-of-bob`, so that he may redrive it; the key's new holder is his."""
+    body = {**DOCUMENT, "subjectId": "doc-of-bob"}
+    job_id = (await submit(ask, body)).json()["jobId"]
+    await run_all(jobs, PERMANENT)
+    holder = (await submit(ask, DOCUMENT, "bob")).json()["jobId"]
+    response = await ask(who, "POST", f"/api/jobs/{job_id}/redrive")
+    assert (response.status_code, response.json()["errorCode"]) == (409, "IDEMPOTENCY_CONFLICT")
+    detail = response.json()["detail"]
+    assert "has the idempotency key of this one by now. Look whether" in detail
+    assert (holder in detail) is is_told
+    assert "payload" not in detail
+
+
 @pytest.mark.parametrize("verb", ["cancel", "redrive"])
 async def test_if_match_keeps_from_acting_on_another_state(
     ask: Asker, jobs: Gantline, verb: str

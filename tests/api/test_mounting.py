@@ -69,6 +69,26 @@ async def test_health_is_served_without_credentials(jobs: Gantline) -> None:
         assert "gantline_queue_depth" in (await client.get("/metrics")).text
 
 
+async def test_probes_may_ask_by_paths_of_their_own(jobs: Gantline) -> None:
+    paths: dict[str, Any] = {"live_path": "/v1/health/live", "ready_path": "/v1/health/ready"}
+    transport = httpx2.ASGITransport(
+        app=jobs.api(authenticator=ByName(), settings=ApiSettings(**paths))
+    )
+    async with httpx2.AsyncClient(transport=transport, base_url="http://api.test") as client:
+        for path in (*paths.values(), "/healthz", "/readyz"):
+            assert (await client.get(path)).json()["ok"] is True, path
+    refused: list[dict[str, Any]] = [
+        {"live_path": "/api/jobs"},
+        {"ready_path": "/healthz"},
+        {"live_path": "/a b"},
+    ]
+    for wrong in refused:
+        with pytest.raises(InvalidInput, match="health pages cannot be at"):
+            jobs.api(authenticator=ByName(), settings=ApiSettings(**wrong))
+    with pytest.raises(InvalidInput, match="page of the metrics"):
+        jobs.health_app(live_path="/metrics")
+
+
 async def test_the_lifespan_opens_and_closes(tmp_path: Path) -> None:
     jobs = make_jobs(f"sqlite:///{tmp_path}/gantline.db")
     api = jobs.api(authenticator=ByName())

@@ -11,6 +11,7 @@ from gantline.auth.authorizer import DefaultAuthorizer, Target
 from gantline.auth.principal import Principal
 from gantline.contract.query import Visibility
 from gantline.testing.clock import FakeClock
+from gantline.testing.factories import register_sessions
 from tests.api.application import AuditKept, ByName
 from tests.api.conftest import Asker, asker_of
 from tests.api.playing import PERMANENT, claim, run_all
@@ -264,3 +265,21 @@ async def test_numbers_over_all_jobs_need_a_role(ask: Asker, path: str) -> None:
     assert (await ask("alice", "GET", path)).status_code == 403
     assert (await ask("viewer", "GET", f"{path}?tenantId=evil")).status_code == 404
     assert (await ask("system", "GET", f"{path}?tenantId=evil")).status_code == 200
+
+
+async def test_workers_are_listed_page_by_page_to_operators_of_the_installation(
+    ask: Asker, jobs: Gantline
+) -> None:
+    names = [f"host-{number}" for number in range(5)]
+    await register_sessions(jobs.store, *names)
+    first = await read(ask, "/api/workers?limit=3", "system")
+    (worker, *_) = first["items"]
+    assert worker["sessionId"] == "host-0"
+    assert {"host", "pid", "version", "startedAt", "lastSeenAt"} < worker.keys()
+    assert {"queues", "jobTypes", "draining", "keyId"} < worker.keys()
+    rest = await read(ask, f"/api/workers?limit=3&cursor={first['nextCursor']}", "system")
+    assert [one["sessionId"] for one in first["items"] + rest["items"]] == names
+    assert rest["nextCursor"] is None
+    assert (await ask("operator", "GET", "/api/workers")).status_code == 403
+    assert (await ask("system", "GET", "/api/workers?limit=0")).status_code == 400
+    assert (await ask("system", "GET", "/api/workers?cursor=%C3%A4")).status_code == 400

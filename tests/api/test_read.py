@@ -282,6 +282,53 @@ async def test_filters_narrow_a_list(ask: Asker, jobs: Gantline, clock: FakeCloc
     assert await listed(ask, "?minAttempts=2") == []
 
 
+async def test_a_list_by_status_takes_what_is_shown_as_state(
+    ask: Asker, jobs: Gantline, clock: FakeClock
+) -> None:
+    due = await submitted(ask, MAIL)
+    later = (await submit(ask, {**MAIL, "delaySeconds": 60})).json()["jobId"]
+    assert await listed(ask, "?status=Scheduled") == [later]
+    assert await listed(ask, "?status=scheduled&status=Completed") == [later]
+    assert sorted(await listed(ask, "?status=Queued")) == sorted([due, later])
+    assert len(await claim(jobs)) == 1
+    assert await listed(ask, "?status=Cancelling") == []
+    await ask("alice", "POST", f"/api/jobs/{due}/cancel")
+    assert await listed(ask, "?status=Cancelling") == [due]
+    soon = (clock.now() + timedelta(seconds=60)).isoformat().replace("+", "%2B")
+    after = (clock.now() + timedelta(seconds=61)).isoformat().replace("+", "%2B")
+    assert await listed(ask, f"?dueBefore={soon}") == []
+    assert await listed(ask, f"?dueBefore={after}") == [later]
+    clock.advance(timedelta(seconds=60))
+    assert await listed(ask, "?status=Scheduled") == []
+    refused = await ask("alice", "GET", "/api/jobs?status=Nowhere")
+    assert "Scheduled, Retrying, Cancelling" in refused.json()["detail"]
+    failing = await submitted(ask, MAIL)
+    await run_all(jobs, Failure(ErrorInfo("BROKEN", "It is broken."), retryable=True))
+    assert failing in await listed(ask, "?status=Retrying")
+
+
+async def test_the_status_of_a_job_that_goes_on_says_when_to_ask_again(
+    ask: Asker, jobs: Gantline, clock: FakeClock
+) -> None:
+    """Not before a Scheduled job is due, nor later than in an hour; never once it has ended."""
+    cases = {0: "1", 0.5: "1", 60: "60", 86_400: "3600"}
+    for delay, expected in cases.items():
+        job_id = (await submit(ask, {**MAIL, "delaySeconds": delay})).json()["jobId"]
+        for path in (f"/api/jobs/{job_id}/status", f"/api/jobs/{job_id}"):
+            answer = await ask("alice", "GET", path)
+            assert answer.headers["retry-after"] == expected, (delay, path)
+            tag = {"if-none-match": answer.headers["etag"]}
+            unchanged = await ask("alice", "GET", path, headers=tag)
+            assert (unchanged.status_code, unchanged.headers["retry-after"]) == (304, expected)
+        await ask("alice", "POST", f"/api/jobs/{job_id}/cancel")
+        for path in (f"/api/jobs/{job_id}/status", f"/api/jobs/{job_id}"):
+            assert "retry-after" not in (await ask("alice", "GET", path)).headers
+    job_id = await submitted(ask, MAIL)
+    await claim(jobs)
+    running = await ask("alice", "GET", f"/api/jobs/{job_id}/status")
+    assert (running.json()["status"], running.headers["retry-after"]) == ("Running", "1")
+
+
 async def test_jobs_are_found_by_the_code_of_their_error(ask: Asker, jobs: Gantline) -> None:
     dead = await submitted(ask)
     await run_all(jobs, Failure(ErrorInfo("BROKEN", "It is broken."), retryable=False))

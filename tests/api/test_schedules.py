@@ -1,17 +1,21 @@
 """Schedules over HTTP: made, shown, changed, run; nobody sees or touches what is not his."""
 
+import asyncio
 import re
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from gantline import Gantline
+from gantline.api.application import Api
+from gantline.api.schedule_documents import RunsToCome, ScheduleDocument, SchedulesPage
 from gantline.manager.manager import JobManager
 from gantline.manager.sessions import Session, register, unregister
 from gantline.schedules.recurrence import Every
-from gantline.schedules.schedule import Schedule
+from gantline.schedules.schedule import Schedule, ScheduleRecord
 from gantline.schedules.scheduler import Scheduler
 from gantline.schedules.schedules import key_of, synchronise
 from gantline.testing.clock import FakeClock
@@ -83,6 +87,40 @@ async def test_the_next_runs_are_told_in_both_times(ask: Asker) -> None:
         ("2026-03-29T01:00:00Z", "2026-03-29T03:00:00+02:00"),
         ("2026-03-30T00:30:00Z", "2026-03-30T02:30:00+02:00"),
     ]
+
+
+def test_what_shows_runs_to_come_has_few_turns_at_a_time(api: Api) -> None:
+    """Rare runs take a millisecond each to be found: those of 64 requests would stop all others."""
+    shows_runs = {
+        one.name
+        for one in api.operations
+        if one.answers.keys() & {200, 201}
+        and {ScheduleDocument, SchedulesPage, RunsToCome} & {*one.answers.values()}
+    }
+    assert len(shows_runs) == 7
+    assert shows_runs <= {one.name for one in api.operations if one.is_long}
+
+
+async def test_others_go_on_while_many_runs_to_come_are_found(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(ask)
+    seen: list[str] = []
+    upcoming = ScheduleRecord.each_upcoming
+
+    def noted(record: ScheduleRecord, count: int) -> Iterator[datetime]:
+        for at in upcoming(record, count):
+            seen.append("run")
+            yield at
+
+    monkeypatch.setattr(ScheduleRecord, "each_upcoming", noted)
+    asking = asyncio.create_task(ask("operator", "GET", "/api/schedules/nightly/next?count=100"))
+    while not asking.done():
+        seen.append("other")
+        await asyncio.sleep(0)
+    assert len((await asking).json()["items"]) == 100
+    first = seen.index("run")
+    assert seen[first : first + 6].count("run") == 3
 
 
 async def test_schedules_are_listed_by_name_a_page_at_a_time(ask: Asker) -> None:

@@ -3,9 +3,12 @@
 import asyncio
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -234,12 +237,22 @@ async def test_a_client_that_hangs_up_while_it_waits_harms_nobody(url: str) -> N
     await asyncio.sleep(0)
 
 
+def test_what_is_no_http_is_refused_and_fills_no_log(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is not known could else fill a disk, a line for each connection."""
+    for sent in (b"\x16\x03\x01", b"GET /healthz HTTP/1.1\r\nHost: a\r\nA b: c\r\n\r\n"):
+        with connected(url) as connection:
+            connection.sendall(sent)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+    assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
+
+
 # -- peers ----------------------------------------------------------------------------------------
 
 
-def test_one_peer_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gantline.api.server._MOST_OF_PEER", 2)
-    peers = Peers()
+def test_one_peer_leaves_connections_to_others() -> None:
+    peers = Peers(5)
     assert [peers.connect("10.0.0.1") for _ in range(3)] == [True, True, False]
     assert peers.connect("10.0.0.2")
     for peer in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"):
@@ -247,8 +260,43 @@ def test_one_peer_leaves_connections_to_others(monkeypatch: pytest.MonkeyPatch) 
     assert peers._connections == {}
 
 
+def test_all_peers_together_have_no_more_connections_than_there_are() -> None:
+    peers = Peers(4)
+    assert [peers.connect(f"10.0.0.{number}") for number in range(5)] == [True] * 4 + [False]
+    for number in range(5):
+        peers.disconnect(f"10.0.0.{number}")
+    assert peers.connect("10.0.0.5")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_server_opens_as_many_files_as_it_may_and_leaves_some_to_its_store() -> None:
+    """By its soft limit, often 1024, a thousand idle connections of one client were an outage."""
+    code = """if True:
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+        from gantline.api.server import most_connections
+        print(most_connections(), *resource.getrlimit(resource.RLIMIT_NOFILE))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["172", "300", "300"]
+
+
+def test_idle_connections_of_one_peer_keep_nobody_else_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gantline.api.server.most_connections", lambda: 20)
+    with (
+        served(make_jobs("memory://").api(authenticator=ByName())) as url,
+        ExitStack() as held,
+    ):
+        address = (urlsplit(url).hostname, urlsplit(url).port)
+        for _ in range(30):
+            held.enter_context(socket.create_connection(address, source_address=("127.0.0.2", 0)))
+        assert httpx2.get(f"{url}/api/jobs", headers=ALICE).status_code == 200
+
+
 def test_a_connection_too_many_of_a_peer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gantline.api.server._MOST_OF_PEER", 1)
+    monkeypatch.setattr("gantline.api.server.most_connections", lambda: 2)
     with (
         served(make_jobs("memory://").api(authenticator=ByName())) as url,
         httpx2.Client(base_url=url, headers=ALICE) as first,
@@ -260,7 +308,7 @@ def test_a_connection_too_many_of_a_peer_is_closed(monkeypatch: pytest.MonkeyPat
 
 
 def test_refusals_of_one_peer_come_so_often_however_many_it_asks_for() -> None:
-    peers = Peers()
+    peers = Peers(1)
     held = [peers.hold_seconds("10.0.0.1", 0.0) for _ in range(1000)]
     assert held[:20] == [0.0] * 20, "who errs now and then does not notice"
     assert held[520] == pytest.approx(5.0)
@@ -271,7 +319,7 @@ def test_refusals_of_one_peer_come_so_often_however_many_it_asks_for() -> None:
 
 def test_peers_that_were_refused_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gantline.api.server._MOST_PEERS", 10)
-    peers = Peers()
+    peers = Peers(1)
     for number in range(100):
         peers.hold_seconds(str(number), float(number))
     assert len(peers._next_at) <= 10

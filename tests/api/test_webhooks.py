@@ -88,6 +88,25 @@ async def test_a_webhook_from_its_making_to_its_end(ask: Asker) -> None:
     assert gone.json()["errorCode"] == "WEBHOOK_NOT_FOUND"
 
 
+async def test_a_webhook_comes_with_its_secret_which_nobody_is_shown(
+    ask: Asker, audit: AuditKept, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    secret = "-".join(("the", "receivers", "own", "secret"))
+    issued = await made(ask, secret=secret, description="moved here")
+    assert (issued["secret"], issued["webhook"]["description"]) == ("", "moved here")
+    path = f"/api/webhooks/{issued['webhook']['webhookId']}"
+    for where in ("/api/webhooks", path):
+        assert secret not in (await ask("operator", "GET", where)).text
+    assert (await ask("operator", "PUT", path, {"url": URL, "secret": secret})).status_code == 422
+    refused = await ask("viewer", "POST", "/api/webhooks", {"url": URL, "secret": secret})
+    assert refused.status_code == 403
+    bad = await ask("operator", "POST", "/api/webhooks", {"url": URL, "secret": "x" * 20 + " "})
+    assert bad.json()["errors"][0]["pointer"] == "#/secret"
+    assert "xxxx" not in bad.text
+    assert secret not in repr(audit.entries) + caplog.text
+
+
 @pytest.mark.parametrize(
     ("spec", "pointer"),
     [

@@ -18,6 +18,7 @@ from gantline.testing.clock import FakeClock
 from gantline.testing.factories import make_new
 
 AUTHORIZER = DefaultAuthorizer()
+STRICT = DefaultAuthorizer(subject_required=True)
 
 
 def who(*roles: Role, **fields: Any) -> Principal:
@@ -61,7 +62,8 @@ def allowed(principal: str, action: Action) -> set[str]:
             return own if action in INSTALLATION_WIDE else set(HERE)
         case "system operator":
             is_admins = action in (Action.SUBMIT_FOR, Action.MANAGE_KEYS, Action.READ_AUDIT)
-            return own if is_admins else set(EVERYWHERE)
+            is_nobodys = action is Action.RUN
+            return own if is_admins or is_nobodys else set(EVERYWHERE)
         case _:
             return own
 
@@ -176,3 +178,19 @@ def test_nobody_sees_another_tenant_by_asking_for_it() -> None:
     seen = AUTHORIZER.scope(who(Role.ADMIN), Action.READ)
     assert seen == Visibility(tenant_id="a")
     assert JobFilter(tenant_id="b", visible_to=seen).narrowed() is None
+
+
+def test_with_a_subject_required_only_jobs_without_one_are_closed() -> None:
+    """And only to those who have no role for it."""
+    for (name, principal), action, target in product(PRINCIPALS.items(), Action, TARGETS.values()):
+        lax = asyncio.run(AUTHORIZER.may(principal, action, target))
+        strict = asyncio.run(STRICT.may(principal, action, target))
+        has_role = bool(principal.roles) or action not in OWN
+        is_closed = not target.subject_id and (action is Action.SUBMIT or not has_role)
+        if name != "viewer":  # whose role opens reading alone
+            assert strict == (lax and not is_closed), (name, action, target)
+        assert lax or not strict
+    about = Target(tenant_id="a", job_type="t", subject_id="s", owner="me")
+    assert asyncio.run(STRICT.may(who(), Action.SUBMIT, about))
+    assert STRICT.scope(who(), Action.READ).subject_required
+    assert not STRICT.scope(who(Role.OPERATOR), Action.READ).subject_required

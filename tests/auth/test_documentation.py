@@ -84,7 +84,7 @@ def test_the_commands_work(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(PATTERN, done.stdout)) == 4
+    assert len(re.findall(PATTERN, done.stdout)) == 5
     assert "revoked" in done.stdout
 
 

@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from gantline import Gantline
+from gantline import Context, Gantline
 from gantline.bridge.bridge import Bridge
 from gantline.bridge.broker import BridgeSettings, Topic, parse_bridge_url
 from gantline.bridge.intake import Intake
@@ -79,6 +79,10 @@ def shop(store: str, bridge: str) -> Gantline:
 
     @jobs.job("mail")
     async def mail(payload: dict[str, Any]) -> None: ...
+
+    @jobs.job("sign", subject="v-1")
+    async def sign(payload: dict[str, Any], ctx: Context) -> None:
+        ctx.emit("PASSPORT_SIGNED", "PassportVersion", {"key_id": "dev-key-1"})
 
     return jobs
 
@@ -241,6 +245,31 @@ async def test_an_envelope_becomes_a_job_and_its_outcome_comes_back(url: str) ->
     told = event.get_data()
     assert isinstance(told, dict)
     assert (told["status"], told["result"]) == ("Completed", {"pages": 3})
+
+
+async def test_domain_events_go_out_under_their_own_types(url: str) -> None:
+    jobs, location = shop("memory://", url), parse_bridge_url(url)
+    async with stranger(url) as channel:
+        exchange = await channel.declare_exchange(location.outcomes, "topic", durable=True)
+        queues = [await channel.declare_queue(exclusive=True) for _ in range(2)]
+        for queue, topic in zip(queues, ("PASSPORT_SIGNED.#", "job.#"), strict=True):
+            await queue.bind(exchange, topic)
+        sign = jobs.find_type("sign")
+        assert sign is not None
+        async with jobs, jobs.running():
+            handle = await sign.submit({})
+            signed, completed = [await received(queue) for queue in queues]
+    assert (signed.routing_key, signed.type) == ("PASSPORT_SIGNED.sign", "PASSPORT_SIGNED")
+    assert completed.routing_key == "job.completed.sign"
+    event = JSONFormat().read(CloudEvent, signed.body)
+    assert (event.get_type(), event.get_subject()) == ("PASSPORT_SIGNED", "v-1")
+    assert event.get_id() == signed.message_id == f"{handle.job_id}.3.1"
+    told = event.get_data()
+    assert isinstance(told, dict)
+    assert (told["aggregateType"], told["payload"]) == (
+        "PassportVersion",
+        {"key_id": "dev-key-1"},
+    )
 
 
 async def test_what_can_never_be_a_job_is_in_the_dead_letters_with_the_reason(url: str) -> None:

@@ -25,7 +25,7 @@ from gantline.contract.store import JobStore
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.submitter import Submission
 from gantline.stores import store_from_url
-from gantline.testing.factories import lane_requests, make_job
+from gantline.testing.factories import lane_requests, make_job, register_sessions
 
 PATIENCE_SECONDS = 30
 _LEASE = timedelta(minutes=5)
@@ -122,6 +122,7 @@ class Place:
         message: str = "for good",
         detail: str = "",
         subject_id: str = "",
+        key: str = "",
     ) -> str:
         """Make a dead letter."""
 
@@ -131,9 +132,11 @@ class Place:
                 job_type=job_type,
                 tenant_id=tenant_id,
                 subject_id=subject_id,
+                idempotency_key=key,
                 created_at=SystemClock().now(),
             )
             await manager.submit([Submission(job)])
+            await register_sessions(manager._store, "test")
             (run,) = await manager.claim("test", uuid4(), lane_requests(job_type), lease=_LEASE)
             failure = Failure(ErrorInfo(code, message, detail), retryable=False)
             await manager.settle([Ending(run, failure)])
@@ -144,6 +147,7 @@ class Place:
 
     def start_a_run(self, job_type: str) -> None:
         async def claim(manager: JobManager) -> None:
+            await register_sessions(manager._store, "test")
             await manager.claim("test", uuid4(), lane_requests(job_type), lease=_LEASE)
 
         self.managed(claim)

@@ -19,7 +19,7 @@ from gantline.contract.transition import Transition
 from gantline.contract.version import __version__
 from gantline.manager.relay import OUTBOX
 from gantline.manager.sessions import Session, register
-from gantline.testing.factories import make_new
+from gantline.testing.factories import make_new, register_sessions
 from tests.cli.conftest import Place
 from tests.servers.postgres import PostgresServer
 
@@ -282,6 +282,7 @@ def test_jobs_that_do_not_leave_the_outbox_are_told(
 
     async def refuse(store: JobStore) -> None:
         requests = [LaneRequest(OUTBOX, (OUTBOX,), 1)]
+        await register_sessions(store, "relay")
         (run,) = await store.claim("relay", uuid4(), requests, lease=timedelta(minutes=1))
         error = ErrorInfo("IDEMPOTENCY_CONFLICT", "taken")
         await store.apply([Transition.failed(run, error, Reason.PERMANENT_ERROR)])

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -15,11 +15,14 @@ from gantline.api.documents import ListedJob
 from gantline.cli.type_stats import measure
 from gantline.contract.clock import SystemClock
 from gantline.contract.job import DELIVERY_QUEUE
+from gantline.contract.outcome import Success
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import DELIVERY_TYPE
-from gantline.manager.manager import JobManager
+from gantline.manager.manager import Ending, JobManager
 from gantline.manager.submitter import Submission
-from gantline.testing.factories import make_job
+from gantline.testing.conformance.bench import HOUR
+from gantline.testing.conformance.emitting import emitted
+from gantline.testing.factories import lane_requests, make_job
 from tests.cli.conftest import NOBODY, Place, assert_bad_option, assert_refused
 from tests.servers.http_api import ApiProcess
 
@@ -52,10 +55,11 @@ def where(
 
 def insert(place: Place, job_type: str = "index", **fields: Any) -> str:
     fields.setdefault("created_at", SystemClock().now())
+    delay = fields.pop("delay", timedelta(0))
     job = make_job(None, job_type=job_type, **fields)
 
     async def submit(manager: JobManager) -> None:
-        await manager.submit([Submission(job)])
+        await manager.submit([Submission(job, delay)])
 
     place.managed(submit)
     return str(job.job_id)
@@ -98,8 +102,25 @@ def test_a_list_is_narrowed_by_what_is_known_of_a_job(where: Where) -> None:
     assert found(where, "dead", "list", "--until", "1h") == []
 
 
+def test_a_list_takes_what_is_shown_as_state_and_what_is_due(where: Where) -> None:
+    later = insert(where, delay=timedelta(hours=2))
+    due = insert(where)
+    for words, expected in (
+        ("--status Scheduled", [later]),
+        ("--status queued", [due, later]),
+        ("--status Retrying --status Cancelling", []),
+        ("--due-before 1h", [due]),
+        ("--due-before 3h", [due, later]),
+        ("--due-before 3h --status Scheduled", [later]),
+        (f"--due-before {SystemClock().now() + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}", [due]),
+    ):
+        assert sorted(found(where, "job", "list", *words.split())) == sorted(expected), words
+    refused = where.run("job", "list", "--status", "Nowhere")
+    assert_refused(refused, 2, "Scheduled, Retrying, Cancelling")
+
+
 def test_what_is_no_time_is_refused_with_what_is(place: Place) -> None:
-    for words in ("--since yesterday", "--until 2d4h"):
+    for words in ("--since yesterday", "--until 2d4h", "--due-before tomorrow"):
         refused = place.run("job", "list", *words.split())
         assert_bad_option(refused, words.split()[0])
         assert "2h, 30d or 2026-11-01T12:00" in " ".join(refused.stderr.split())
@@ -212,6 +233,21 @@ def test_events_are_shown_oldest_first(place: Place) -> None:
     nothing = place.run("events", "--type", "nope")
     assert (nothing.stdout, nothing.exit_code) == ("", 0)
     assert "no such events of the tenant 'default'" in nothing.stderr
+
+
+def test_domain_events_are_shown_before_the_end_of_their_job(place: Place) -> None:
+    async def complete(manager: JobManager) -> str:
+        job = make_job(job_type="sign", created_at=SystemClock().now())
+        await manager.submit([Submission(job)])
+        (run,) = await manager.claim("test", uuid4(), lane_requests("sign"), lease=HOUR)
+        await manager.settle([Ending(run, Success(emitted=emitted({"grams": 7})))])
+        return str(job.job_id)
+
+    job_id = place.managed(complete)
+    shipped, completed = place.json("events")
+    assert (shipped["event"], shipped["jobId"]) == ("ORDER_SHIPPED", job_id)
+    assert (shipped["reason"], shipped["attempt"]) == ("Order:o/ü-1", None)
+    assert (completed["event"], completed["attempt"]) == ("completed", 1)
 
 
 def test_the_last_events_are_those_that_match_however_many_came_after_them(

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from gantline.cli.health import supervise
+from gantline.cli.health import HealthPort, supervise
 from gantline.contract.errors import InvalidInput
-from gantline.telemetry.health_server import parse_address
+from gantline.telemetry.health_server import HealthPaths, parse_address
 from tests.cli.conftest import Place, Program, assert_refused
 from tests.servers.postgres import PostgresServer, free_port
 from tests.telemetry.asking import Samples
@@ -184,6 +184,29 @@ def test_a_worker_without_its_store_is_unready_and_ready_again_by_itself(
         server.stop()
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_probes_may_ask_by_paths_of_their_own(
+    shop: Place, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    """By a setting and by a flag; the usual paths stay."""
+    monkeypatch.setenv("GANTLINE_LIVE_PATH", "/v1/health/live")
+    words = ("--ready-path", "/v1/health/ready", "--processes", processes)
+    with worker(shop, *words) as (_, health):
+        for path in ("/v1/health/ready", "/readyz", "/v1/health/live", "/healthz"):
+            assert health.until(path, 200).json["ok"] is True
+        assert health.get("/v1/health").status == 404
+
+
+def test_paths_that_cannot_be_are_refused(shop: Place) -> None:
+    for words in (
+        ("--live-path", "health"),
+        ("--ready-path", "/healthz"),
+        ("--live-path", "/api/x"),
+    ):
+        refused = shop.run("worker", "--health", "127.0.0.1:0", *words)
+        assert_refused(refused, 2, "The health pages cannot be at", "/v1/health/live")
+
+
 def test_all_processes_of_a_worker_are_watched_through_one_port(shop: Place) -> None:
     flag = shop.folder / "flag"
     with worker(shop, "--processes", "2") as (program, health):
@@ -284,5 +307,6 @@ def test_several_processes_without_a_temporary_folder_are_told_what_to_do(
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr("gantline.cli.health.TemporaryDirectory", none_can_be_written)
+    port = HealthPort(parse_address("127.0.0.1:0"), HealthPaths())
     with pytest.raises(InvalidInput, match="TMPDIR"):
-        supervise(2, [], parse_address("127.0.0.1:0"), drain=timedelta(0), say=lambda text: None)
+        supervise(2, [], port, drain=timedelta(0), say=lambda text: None)

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.manager.manager import JobManager
 from gantline.manager.submitter import Submission
 from gantline.testing.factories import make_job
 from tests.cli.conftest import NOBODY, UNCHECKED, Place, assert_bad_option, assert_refused
@@ -304,6 +305,23 @@ def test_a_dead_job_is_queued_again_by_redrive(place: Place) -> None:
     entry = place.json("job", "get", job_id)["history"][-1]
     assert entry["event"] == "redriven"
     assert entry["actor"].startswith("cli:")
+
+
+def test_a_redrive_names_the_job_that_has_taken_the_key(place: Place) -> None:
+    job_id = place.dead(key="k")
+
+    async def take_its_key(manager: JobManager) -> str:
+        job = make_job("other", job_type="broken", idempotency_key="k")
+        await manager.submit([Submission(job)])
+        return str(job.job_id)
+
+    holder = place.managed(take_its_key)
+    refused = place.run("job", "redrive", job_id)
+    said = f"The job {holder} has the idempotency key of this one by now."
+    assert_refused(refused, 1, said, "if it fails, this one can be redriven")
+    counted = place.run("-o", "json", "dead", "redrive", job_id)
+    assert json.loads(counted.stdout) == {"redriven": 0, "failed": 1}
+    assert "`gantline job redrive ID` says why" in counted.stderr
 
 
 def test_what_a_status_does_not_allow_fails_with_1(place: Place) -> None:

@@ -402,3 +402,15 @@ def test_nothing_secret_is_logged(place: Place, caplog: pytest.LogCaptureFixture
         place.run("key", "rotate", made["keyId"])
     assert made["key"] not in caplog.text
     assert PEPPER not in caplog.text
+
+
+def test_workers_need_a_key_once_an_operator_says_so(place: Place) -> None:
+    assert place.json("key", "workers") == {"required": False}
+    refused = place.run("key", "workers", "--require")
+    assert refused.exit_code == 2
+    assert "have those of 0 workers stop that have no key" in refused.stderr
+    assert place.json("key", "workers", "--require", "--yes") == {"required": True}
+    assert place.json("key", "workers") == {"required": True}
+    (event,) = place.json("audit", "list")
+    assert (event["type"], event["aggregate"]) == ("requireWorkerKey", "workers")
+    assert place.json("key", "workers", "--waive") == {"required": False}

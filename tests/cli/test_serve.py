@@ -85,6 +85,22 @@ def test_everybody_is_let_in_only_when_told_so(shop: Place) -> None:
         stop(program)
 
 
+def test_an_api_has_paths_for_probes_and_may_require_subjects(
+    shop: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANTLINE_SUBJECT_REQUIRED", "yes")
+    words = ("--port", "0", "--allow-anonymous", "--ready-path", "/v1/health/ready")
+    with shop.process("api", "shop:jobs", *words) as program:
+        url = url_of(program, "Serving ")
+        assert httpx2.get(f"{url}/v1/health/ready").json()["ok"] is True
+        body = {"jobType": "add", "payload": 1}
+        refused = httpx2.post(f"{url}/api/jobs", json=body)
+        assert refused.json()["errors"][0]["pointer"] == "#/subjectId"
+        about = httpx2.post(f"{url}/api/jobs", json={**body, "subjectId": "s"})
+        assert about.status_code == 202
+        stop(program)
+
+
 def test_an_application_of_ones_own_is_served_as_it_is(shop: Place) -> None:
     with shop.process("api", "web:app", "--port", "0") as program:
         url = url_of(program, "Serving ")

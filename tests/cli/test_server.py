@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from gantline.app.settings import SETTINGS
+from gantline.testing.factories import register_sessions
 from tests.cli.conftest import NOBODY, Place, assert_refused
 from tests.servers.http_api import ApiProcess
 from tests.servers.scripted import ScriptedServer, answering
@@ -100,6 +101,17 @@ def test_looking_is_the_same_on_a_server_and_on_its_store(served: Served) -> Non
         assert served.run(*served.on_server, *words).exit_code == 0
     on_store, on_server = served.both("dead", "list")
     assert without_ages(on_server.stdout) == without_ages(on_store.stdout)
+
+
+def test_workers_are_the_same_on_a_server_and_on_its_store(served: Served) -> None:
+    served.stored(lambda store: register_sessions(store, "host-1", "host-2", "test"))
+    on_store, on_server = served.both("-o", "json", "sessions")
+    assert json.loads(on_server.stdout) == json.loads(on_store.stdout)
+    assert [one["sessionId"] for one in json.loads(on_server.stdout)] == [
+        "host-1",
+        "host-2",
+        "test",
+    ]
 
 
 def without_ages(table: str) -> str:
@@ -324,7 +336,6 @@ def test_the_server_can_be_named_by_the_environment_or_a_file(
         ["db", "status"],
         ["db", "migrate"],
         ["doctor"],
-        ["sessions"],
         ["key", "list"],
         ["key", "create", "x"],
         ["api", "tests.cli.served_app:jobs"],
@@ -349,10 +360,10 @@ def test_a_server_of_the_environment_does_not_keep_from_the_store(
     for words in (["db", "status"], ["sessions"], ["job", "prune", "--older-than", "1d", "--yes"]):
         assert empty_store.run("--store", "sqlite:///gantline.db", *words).exit_code == 0
     monkeypatch.setenv("GANTLINE_STORE", "sqlite:///gantline.db")
-    assert empty_store.run("sessions").exit_code == 0
+    assert empty_store.run("db", "status").exit_code == 0
 
 
-@pytest.mark.parametrize("words", ["db status", "sessions", "doctor", "job prune --older-than 1d"])
+@pytest.mark.parametrize("words", ["db status", "doctor", "job prune --older-than 1d"])
 def test_beside_a_server_of_the_environment_no_store_is_used_that_nobody_names(
     empty_store: Place, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:

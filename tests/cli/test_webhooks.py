@@ -71,6 +71,22 @@ def test_a_webhook_from_its_making_to_its_end(keyed: Place, where: tuple[str, ..
     assert keyed.run(*where, "webhook", "show", webhook_id).exit_code == 3
 
 
+def test_a_webhook_comes_with_its_secret_from_a_file(keyed: Place, where: tuple[str, ...]) -> None:
+    secret = "-".join(("the", "receivers", "own", "secret"))
+    file = keyed.folder / "secret"
+    file.write_text(f"{secret}\n")
+    add = (*where, "webhook", "add", URL, "--secret-file")
+    for name, stdin in ((str(file), None), ("-", f"{secret}\n")):
+        made = keyed.run(*add, name, stdin=stdin)
+        assert (made.exit_code, "webhookId" in made.stdout) == (0, True), made.output
+        assert secret not in made.output
+        assert "Keep the secret" not in made.output
+    file.write_text("short")
+    refused = keyed.run(*add, str(file))
+    assert refused.exit_code != 0
+    assert "whsec_ and 24 to 64 bytes" in refused.output
+
+
 def test_every_change_is_written_down_before_it_is_made(keyed: Place) -> None:
     made = keyed.json("webhook", "add", URL)
     for verb in ("rotate", "disable", "enable"):
@@ -151,6 +167,14 @@ def test_a_key_that_is_none_is_refused_without_being_shown(
     assert refused.exit_code == 2
     assert "GANTLINE_WEBHOOK_KEY" in refused.stderr
     assert "short" not in refused.stderr.replace("shorter", "")
+
+
+def test_a_webhook_for_domain_events_names_their_types(keyed: Place) -> None:
+    made = keyed.json("webhook", "add", URL, "--event", "ORDER_SHIPPED", "--event", "domain.*")
+    assert made["eventTypes"] == ["ORDER_SHIPPED", "domain.*"]
+    refused = keyed.run("webhook", "add", URL, "--event", "job.exploded")
+    assert refused.exit_code == 2
+    assert "must be some of job.completed" in refused.stderr
 
 
 def test_a_type_that_no_job_has_may_be_a_typing_error(keyed: Place, where: tuple[str, ...]) -> None:

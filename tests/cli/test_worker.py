@@ -358,3 +358,23 @@ def test_a_first_signal_says_what_is_waited_for_and_what_a_second_does(shop: Pla
         program.process.send_signal(signal.SIGINT)
         assert program.exit_code() == 130, program.stderr
     assert shop.status(job_id) == "Queued"
+
+
+def test_where_workers_need_a_key_none_starts_without_one(
+    shop: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANTLINE_KEY_PEPPER", "1:0123456789abcdefghijklmnopqrstuvwxyz")
+    shop.make_store()
+    words = ("key", "create", "docs", "--system", "--scope", "workers:run")
+    key = shop.json(*words)["key"]
+    assert shop.run("key", "workers", "--require", "--yes").exit_code == 0
+    for count in ("1", "2"):
+        with shop.process("worker", "shop:jobs", "--processes", count) as program:
+            assert program.exit_code() == 4
+            assert "GANTLINE_WORKER_KEY is not set" in program.stderr
+            assert "gantline key create" in program.stderr
+    assert alive(shop) == []
+    monkeypatch.setenv("GANTLINE_WORKER_KEY", key)
+    with shop.process("worker", "shop:jobs") as program:
+        program.wait_for("Working on")
+        stop(program)

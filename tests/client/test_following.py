@@ -141,6 +141,29 @@ async def test_a_job_that_was_heard_to_its_end_brings_nothing_more(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_domain_events_come_as_such(kind: str, serve: Callable[..., ScriptedServer]) -> None:
+    """They do not move the Last-Event-ID: the end of their job, which comes after them, does."""
+    document = {
+        "eventId": "j.3.1", "eventType": "PASSPORT_SIGNED", "aggregateType": "PassportVersion",
+        "aggregateId": "v-1", "occurredAt": "2026-01-01T00:00:00Z", "payload": {"key_id": "k"},
+        "jobId": str(uuid4()), "jobType": "sign", "tenantId": "acme", "correlationId": "",
+    }  # fmt: skip
+    server = serve(
+        saying(
+            HEAD,
+            event("state", status(), 5),
+            event("PASSPORT_SIGNED", msgspec.json.encode(document)),
+            event("completed", status("Completed", 3), 6),
+        )
+    )
+    state, signed, completed = await followed(kind, server.url)
+    assert (signed.event, signed.status, signed.last_event_id) == ("PASSPORT_SIGNED", None, "5")
+    assert signed.emitted is not None
+    assert (signed.emitted.aggregate_id, signed.emitted.payload) == ("v-1", {"key_id": "k"})
+    assert (state.emitted, completed.emitted) == (None, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_what_was_missed_is_told(kind: str, serve: Callable[..., ScriptedServer]) -> None:
     server = serve(
         saying(HEAD, event("reset", b'{"detail":"x"}'), event("state", status("Failed"), 4))

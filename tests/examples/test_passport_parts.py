@@ -271,6 +271,18 @@ def test_the_code_has_level_m_modules_of_ten_pixels_and_a_quiet_zone_of_four() -
     assert picture.getpixel((40, 40)) == 0
 
 
+def test_the_code_is_read_when_it_is_printed_at_two_centimetres() -> None:
+    """At 300 dpi that is 236 dots a side, and a module is not a whole number of them."""
+    text = str(qr.QrText.of(compiled()))
+    picture = Image.open(io.BytesIO(qr.qr_png(text))).convert("L")
+    dots = int(20 / 25.4 * 300)
+    printed = picture.resize((dots, dots), Image.Resampling.BOX).point(
+        lambda dot: 255 * (dot > 127)
+    )
+    (found,) = zxingcpp.read_barcodes(printed)
+    assert found.text == text
+
+
 @pytest.mark.parametrize("text", ["", "BPC1", "BPC2|pv=x", "https://example.org"])
 def test_what_is_no_code_of_ours_is_not_read(text: str) -> None:
     assert qr.QrText.read(text) is None

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
+import psycopg
 import pytest
 import zxingcpp
 from PIL import Image
@@ -271,3 +272,19 @@ def test_the_sweep_runs_every_hour_and_never_beside_itself() -> None:
     (declared,) = retention_sweep.schedules
     assert declared.schedule.overlap == "skip"
     assert "3600" in repr(declared.schedule.recurrence)
+
+
+def test_leases_are_those_of_the_specification() -> None:
+    worker = make_jobs("memory://").worker
+    assert worker.lease == timedelta(seconds=60)
+    assert worker.renew_every == timedelta(seconds=30)
+
+
+async def test_no_artefact_is_kept_of_a_passport_that_is_not_there(
+    make_place: Callable[[str], Place],
+) -> None:
+    """SQLite knows the constraint too, and heeds it only where a connection asks for that."""
+    async with working(make_place("postgres")) as jobs:
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            async with Database(jobs).opened() as books:
+                await books.add_artefact(TENANT, "unknown", "qr.png", b"")

@@ -15,7 +15,7 @@ from gantline.api.searching import FindOptions, make_filter
 from gantline.contract.clock import SystemClock
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import Cursor, JobFilter, Page, Visibility
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus
 from gantline.contract.store import JobStore
 from gantline.stores import store_from_url
 from gantline.testing.factories import CREATED_AT, make_new
@@ -75,7 +75,7 @@ visibilities = st.builds(
 filters = st.builds(
     JobFilter,
     tenant_id=st.none() | names,
-    statuses=st.frozensets(st.sampled_from(JobStatus), max_size=2),
+    statuses=st.frozensets(st.sampled_from([*JobStatus, *DerivedState]), max_size=2),
     job_types=st.just(frozenset()) | some,
     queues=st.just(frozenset()) | some,
     reasons=st.just(frozenset()) | some,
@@ -88,6 +88,7 @@ filters = st.builds(
     parent_job_id=st.none() | st.uuids() | st.just(UUID(int=1)),
     created_from=st.none() | instants,
     created_before=st.none() | instants,
+    due_before=st.none() | instants,
     visible_to=st.none() | visibilities,
 )
 # One field at a time finds something; all of them together seldom do.

@@ -23,7 +23,7 @@ from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.transition import StateGuard
 from gantline.manager.manager import Ending, JobManager
 from gantline.stores.redis import RedisStore, open_store
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.fuzz.effort import effort
 from tests.fuzz.limits import in_bounds, in_time
 from tests.fuzz.mutation import mutated_bytes, seeded
@@ -50,6 +50,7 @@ class Tampered:
     async def fill(self) -> None:
         """One of everything that is read."""
         await self.sound.insert([self.job, *(make_new(n, subject_id="s") for n in range(8))])
+        await register_sessions(self.sound, "session")
         claimed = await self.sound.claim("session", uuid4(), lane_requests(limit=5), lease=LEASE)
         self.runs, ending = claimed[:3], claimed[3:]
         await JobManager(self.sound).settle([Ending(run, FAILURE) for run in ending])

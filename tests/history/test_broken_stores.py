@@ -37,6 +37,7 @@ CAUGHT: dict[type[MemoryStore], str] = {
     broken.CountersKept: "counters",
     broken.FollowUpsFirst: "refused",
     broken.FollowUpsForgotten: "lost",
+    broken.EmittedForgotten: "event",
     broken.KeyFreedByAnyone: "key",
     broken.KeyNeverFreed: "key",
     broken.KeyNotRetaken: "key",

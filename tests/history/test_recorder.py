@@ -29,7 +29,7 @@ from gantline.proof.history import (
 )
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.testing.faults import Crash, CrashPoint, intercepted
 from tests.harness import SqliteHarness
 
@@ -52,6 +52,7 @@ def test_every_verb_of_the_protocol_is_recorded() -> None:
 async def a_life(store: JobStore) -> None:
     key = DedupeKey(KeyKind.REQUEST, "default", "user-1", "hidden-key", b"body", LEASE)
     new = make_new({"secret": "hidden-payload"}, idempotency_key="hidden-key", request_key=key)
+    await register_sessions(store, "w")
     await store.insert([new])
     await store.ping()
     (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
@@ -73,7 +74,8 @@ async def test_what_was_asked_and_answered_is_the_same_from_memory_and_from_a_fi
     store = MemoryStore(clock=FakeClock())
     await a_life(recorded(recorded(store, file, process="p"), memory, process="p"))
     read = read_histories(tmp_path)
-    assert [call.verb for call in read][:4] == ["insert", "ping", "claim", "renew"]
+    verbs = ["write_records", "insert", "ping", "claim", "renew"]
+    assert [call.verb for call in read][:5] == verbs
 
     def parts(calls: list[Call]) -> list[bytes]:
         return [msgspec.json.encode((one.verb, one.asked, one.answers)) for one in calls]
@@ -111,7 +113,7 @@ async def test_a_line_that_was_torn_by_a_kill_ends_the_file(tmp_path: Path) -> N
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
     _, calls = read_history(file)
-    assert [one.is_answered for one in calls] == [True] * 9 + [False]
+    assert [one.is_answered for one in calls] == [True] * 10 + [False]
 
 
 async def test_a_history_that_cannot_be_written_ends_and_the_calls_go_on(
@@ -139,6 +141,7 @@ async def test_a_change_in_a_transaction_ends_with_its_commit() -> None:
     harness, history = SqliteHarness(), MemoryHistory()
     store = recorded(await harness.open(), history, process="p")
     await store.insert([make_new(1), make_new(2)])
+    await register_sessions(store, "w")
     first, second = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     async with store.transaction() as transaction:
         await transaction.apply(Transition.completed(first, Success(), hold_key=LEASE))

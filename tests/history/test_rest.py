@@ -7,13 +7,14 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gantline.contract.outcome import Released, Snoozed
+from gantline.contract.outcome import Released, Snoozed, Success
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Progress
 from gantline.contract.status import Event, JobStatus, Reason
 from gantline.proof.call import Call
 from gantline.proof.checker import check
 from gantline.proof.rest import Rest, read_rest
 from gantline.testing.conformance.bench import PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.emitting import emitted
 from tests.harness import MemoryHarness
 from tests.history.test_sound_stores import RecordedHarness
 
@@ -59,7 +60,7 @@ async def lived() -> Lived:
     (run,) = await bench.claim()
     await bench.store.progress([Progress(run.ref, 50, "half", True)])
     await bench.finish(run, Snoozed(timedelta(0)))
-    await bench.finish((await bench.claim())[0])
+    await bench.finish((await bench.claim())[0], Success(emitted=emitted("done")))
     for name, outcome in (("failed", PERMANENT), ("retried", RETRYABLE), ("released", Released())):
         run = await bench.start(name)
         ids[name] = run.job.job_id
@@ -146,6 +147,13 @@ def test_every_accepted_change_has_a_row_and_an_event(lived: Lived) -> None:
     assert "event" in lived.broken(
         replace(lived.rest, events=(*lived.rest.events, lived.rest.events[-1]))
     )
+
+
+def test_a_row_has_what_its_run_emitted(lived: Lived) -> None:
+    for name, other in (("done", None), ("done", emitted("other")), ("failed", emitted("done"))):
+        log = lived.rest.logs[lived.ids[name]]
+        changed = replace(log[-1], emitted=other)
+        assert "event" in lived.broken(lived.with_log(name, (*log[:-1], changed))), other
 
 
 def test_no_row_is_there_that_nobody_asked_for(lived: Lived) -> None:

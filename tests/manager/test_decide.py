@@ -36,7 +36,14 @@ from gantline.manager.manager import Ending, JobManager, Submitted
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import CREATED_AT, lane_requests, make_job, make_new, number
+from gantline.testing.factories import (
+    CREATED_AT,
+    lane_requests,
+    make_job,
+    make_new,
+    number,
+    register_sessions,
+)
 
 # Other work on the machine is no failure.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -669,6 +676,7 @@ async def test_a_job_can_be_claimed_exactly_when_its_window_is_over(
     assert await manager.submit([Submission(job)]) == [Submitted(job.job_id)]
 
     async def claim() -> list[Run]:
+        await register_sessions(manager._store, "worker-1")
         return await manager.claim("worker-1", uuid4(), lane_requests(), lease=60 * SECOND)
 
     for window in windows:

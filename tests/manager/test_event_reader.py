@@ -24,7 +24,8 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import number_events
 from gantline.manager.switches import Switches
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.conformance.emitting import emitted
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.testing.faults import Call, Crash, intercepted
 from tests.ear import PATIENCE_SECONDS
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
@@ -83,16 +84,17 @@ class Place:
         declared = DeclaredConsumer(consumer=listener, **options)
         return EventReader(store or self.store, declared, owner, clock=self.clock, lease=LEASE)
 
-    async def complete(self, number: int) -> list[NewJob]:
-        """Have so many jobs run; each leaves one event."""
+    async def complete(self, number: int, *, emitted: bytes | None = None) -> list[NewJob]:
+        """Have so many jobs run; each leaves one row."""
         jobs = [make_new(n) for n in range(number)]
         await self.store.insert(jobs)
         manager, requests = (
             JobManager(self.store),
             lane_requests(jobs[0].job.job_type, limit=number),
         )
+        await register_sessions(self.store, "worker")
         runs = await manager.claim("worker", uuid4(), requests, lease=HOUR)
-        await manager.settle([Ending(run, Success()) for run in runs])
+        await manager.settle([Ending(run, Success(emitted=emitted)) for run in runs])
         await number_events(self.store)
         return jobs
 
@@ -228,7 +230,9 @@ async def test_what_is_not_wanted_is_passed_over_without_a_look_at_its_job(place
 
     listener, store = Listener(), intercepted(place.store, around)
     await place.complete(3)
-    reader = place.reader(listener, store=store, from_start=True, wants=lambda event: False)
+    reader = place.reader(
+        listener, store=store, from_start=True, wants=lambda event_type, job_type: False
+    )
     assert await reader.run_once() is Turn.CAUGHT_UP
     assert (listener.pages, "get" in verbs) == ([], False)
     assert await lags(place.store) == {"listener": 0}
@@ -257,6 +261,73 @@ async def test_who_is_stopped_finishes_what_is_in_hand_and_no_more(place: Place)
     await reader.run_once()
     assert listener.taken == [1]
     assert await lags(place.store) == {"listener": 2}
+
+
+# -- rows of several events -----------------------------------------------------------------------
+
+
+async def test_a_row_gives_what_was_emitted_with_it_and_then_its_own(place: Place) -> None:
+    (new,) = await place.complete(1, emitted=emitted("a", "b"))
+    listener, auditor = Listener(), Listener("auditor")
+    await place.reader(listener, from_start=True).run_once()
+    await place.reader(auditor, from_start=True, of_audit=True).run_once()
+    ids = [event.event_id for page in listener.pages for event in page]
+    job_id = new.job.job_id
+    assert ids == [f"{job_id}.3.1", f"{job_id}.3.2", f"{job_id}.3"]
+    assert [event.event_id for page in auditor.pages for event in page] == [f"{job_id}.3.3"]
+    assert await lags(place.store) == {"listener": 0, "auditor": 0}
+
+
+async def test_the_cursor_moves_past_rows_and_a_failure_repeats_no_event(place: Place) -> None:
+    """As long as the reader lives; another one is given the whole row."""
+    await place.complete(2, emitted=emitted("a", "b"))
+    listener, failures = Listener(), 3
+
+    def fail(events: Sequence[JobEvent]) -> None:
+        nonlocal failures
+        if failures and events[0].event_id.endswith(".2"):
+            failures -= 1
+            raise RuntimeError("the second")
+
+    listener.before = fail
+    reader = place.reader(listener, from_start=True, at_once=1)
+    for _ in range(3):
+        assert await reader.run_once() is Turn.FAILED
+        assert listener.taken == [1]
+        assert await lags(place.store) == {"listener": 2}
+    await reader.resign()
+    another = Listener()
+    await place.reader(another, "there", from_start=True).run_once()
+    assert another.taken == [1, 1, 1, 2, 2, 2]
+
+
+async def test_a_failure_at_the_border_of_a_step_goes_on_there(place: Place) -> None:
+    await place.complete(2, emitted=emitted("a", "b"))
+    listener, failures = Listener(), 2
+
+    def fail(events: Sequence[JobEvent]) -> None:
+        nonlocal failures
+        if failures and len(listener.pages) == 1:
+            failures -= 1
+            raise RuntimeError("the second step")
+
+    listener.before = fail
+    reader = place.reader(listener, from_start=True, at_once=2)
+    while await reader.run_once() is not Turn.CAUGHT_UP:
+        pass
+    assert listener.taken == [1, 1, 1, 2, 2, 2]
+    assert len({event.event_id for page in listener.pages for event in page}) == 6
+
+
+async def test_who_is_stopped_finishes_the_row_in_hand(place: Place) -> None:
+    """So that after a clean stop nothing is repeated."""
+    await place.complete(2, emitted=emitted("a", "b"))
+    listener = Listener()
+    reader = place.reader(listener, from_start=True, at_once=1)
+    listener.before = lambda events: reader.stop()
+    await reader.run_once()
+    assert listener.taken == [1, 1, 1]
+    assert await lags(place.store) == {"listener": 1}
 
 
 async def test_one_who_lost_the_lead_while_consuming_cannot_move_the_cursor(place: Place) -> None:

@@ -15,6 +15,7 @@ from gantline.contract.errors import (
     InvalidInput,
     JobIdConflict,
     JobNotFound,
+    KeyTaken,
     PayloadTooLarge,
     SubmitConflict,
     VersionMismatch,
@@ -29,11 +30,12 @@ from gantline.contract.retry import Fixed
 from gantline.contract.snapshot import JobSnapshot, Progress, Run
 from gantline.contract.status import REDRIVABLE, TERMINAL, Event, JobStatus, Reason
 from gantline.contract.submission import DedupeKey, KeyKind
+from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.manager.manager import Acted, Ending, JobManager, Settled, Submitted
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_job, number
+from gantline.testing.factories import lane_requests, make_job, number, register_sessions
 from gantline.testing.faults import Call, intercepted
 
 LEASE = timedelta(seconds=60)
@@ -60,6 +62,7 @@ class Desk:
         return await self.claim(job.job_type)
 
     async def claim(self, *job_types: str) -> Run:
+        await register_sessions(self.store, "worker-1")
         (run,) = await self.manager.claim(
             "worker-1", uuid4(), lane_requests(*job_types), lease=LEASE
         )
@@ -531,6 +534,7 @@ async def test_progress_is_from_0_to_100(desk: Desk, given: float, shown: float)
 async def test_a_session_may_have_any_name(desk: Desk) -> None:
     await desk.submit(make_job())
     name = "\0\ud800" * 500
+    await register_sessions(desk.store, storable(name, LABEL_LIMIT))
     (run,) = await desk.manager.claim(name, uuid4(), lane_requests(), lease=LEASE)
     assert len(run.session) == 256
     renewal = await desk.manager.renew(name, [run.ref], lease=LEASE)
@@ -715,8 +719,12 @@ async def test_a_redrive_whose_key_was_taken_meanwhile_is_a_conflict(desk: Desk)
     await desk.submit(newer)
     before = await desk.snapshot(job_id)
     (answer,) = await redrive(desk, job_id)
-    assert isinstance(answer, SubmitConflict)
+    assert isinstance(answer, KeyTaken)
+    assert answer.code == "IDEMPOTENCY_CONFLICT"
+    assert answer.holder == newer.job_id
     assert str(newer.job_id) not in str(answer)
+    assert "has the idempotency key of this one by now" in str(answer)
+    assert "payload" not in str(answer)
     assert await desk.snapshot(job_id) == before
 
 

@@ -16,7 +16,7 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.reaper import CRASH_BUDGETS, Reaper, crash_budgets, declare_crash_budgets
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import make_new
+from gantline.testing.factories import make_new, register_sessions
 from gantline.worker.suspects import group_sizes, runs_alone
 
 LEASE = timedelta(seconds=30)
@@ -40,6 +40,7 @@ class Place:
         self, session: str, limit: int = 1000, suspects: tuple[int, ...] = ()
     ) -> list[Run]:
         asked = [LaneRequest("default", ("test",), limit, suspects=suspects)]
+        await register_sessions(self.store, session)
         return await self.store.claim(session, uuid4(), asked, lease=LEASE)
 
     async def crash(self, *sessions: str) -> None:

@@ -6,6 +6,16 @@ from tests.mutants.by_hand import Slip, in_statement
 
 IN_STATEMENTS: Final = (
     *in_statement(
+        "claim:_CLAIM",
+        ("claiming",),
+        Slip("any session lets any other claim", "key = %s\n", "coalesce(key, %s) = key\n"),
+        Slip(
+            "a registration that is over lets a session claim",
+            "expires_at > coalesce(%s, gantline.micros())",
+            "true OR coalesce(%s, gantline.micros()) > 0",
+        ),
+    ),
+    *in_statement(
         "leases:_RENEW",
         ("leases", "clocks"),
         Slip("a renewal keeps the old length", ",\n        length = %(length)s", ""),

@@ -86,6 +86,11 @@ IN_RUNNING: Final = (
         "CLAIM",
         ("claiming", "suspects", "leases", "on_request", "reading"),
         Slip(
+            "whoever asks may claim",
+            "if not record_of('sessions', session, now) then",
+            "if false then",
+        ),
+        Slip(
             "a repeated claim gives runs that others have now",
             "if rest:sub(17, 32) == claim then",
             "if true then",

@@ -26,7 +26,7 @@ from gantline.stores.postgres.counts import Counts
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.store import _Opened
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import number
+from gantline.testing.factories import number, register_sessions
 from gantline.testing.model.actors import LEASE, ORDINARY
 from gantline.testing.model.explorer import finish
 from gantline.testing.model.invariants import check_state
@@ -170,6 +170,9 @@ class Outcome:
         return cls(tuple(answers), msgspec.json.encode(left))
 
 
+_SESSIONS: Final = ("warm", "worker", "heir", "begin", "session-1", "session-2")
+
+
 class Stage:
     """A schema, and three stores on it: one for each session, and one that looks."""
 
@@ -188,10 +191,14 @@ class Stage:
         self.monitor = await AsyncConnection.connect(self.location.conninfo, autocommit=True)
         for store in (self.looker, *self.stores):
             await store.open()
+            await self._register()
             await store.claim("warm", uuid4(), [ORDINARY], lease=LEASE)
             await store.renew("warm", [RunRef(number(9), number(9))], lease=LEASE)
             async with store.transaction():
                 pass
+
+    async def _register(self) -> None:
+        await register_sessions(self.looker, *_SESSIONS)
 
     async def close(self) -> None:
         for store in (self.looker, *self.stores):
@@ -216,6 +223,7 @@ class Stage:
             store._opened.lanes = opened.lanes
             store._opened.claims = Claims(opened.calls, opened.lanes)
             store._opened.counts = Counts(lambda: 0.0)
+        await self._register()
 
     async def digest(self) -> str:
         cursor = await self.monitor.execute(_DIGEST.format(self.schema).encode())
@@ -455,6 +463,7 @@ async def _in_order(pair: Pair, order: tuple[int, ...]) -> Outcome:
     store = MemoryStore(clock=clock)
     world = World(_MODEL, _Harness(clock), store)
     answers, verbs = ["", ""], (pair.one, pair.other)
+    await register_sessions(store, *_SESSIONS)
     with hosted_by(StandingHost(clock)):
         context = await pair.begin(Desk(world, store, "begin"), clock)
         for index in order:

@@ -16,7 +16,7 @@ from gantline.stores.postgres.connection import Connection
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance.bench import LEASE
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 
 Attempt = Callable[[], Awaitable[Any]]
 
@@ -167,6 +167,7 @@ async def test_a_claim_under_way_in_a_failover_starts_only_what_was_asked_for(
 ) -> None:
     one, two = make_new(1, job_type="one"), make_new(2, job_type="two")
     await store.insert([one, two])
+    await register_sessions(store, "w")
     assert await store.claim("w", uuid4(), lane_requests("one", limit=0), lease=LEASE) == []
 
     async def fail_over(sql: Sql, attempt: Attempt) -> None:

@@ -19,7 +19,7 @@ from gantline.contract.errors import StoreUnavailable
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import RunRef
 from gantline.stores import store_from_url
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.worker.settings import WorkerSettings
 from tests.fleet import Fleet
 from tests.postgres.load import Load, check_books
@@ -152,6 +152,7 @@ async def test_no_verb_waits_for_a_server_that_stands_still_beyond_its_deadline(
         lambda: store.lead("role", "s", lease=lease),
         lambda: store.ping(),
     )
+    await register_sessions(store, "s")
     await asyncio.gather(*(verb() for verb in verbs))  # so that there are connections to hang on
     async with paused(server):
         answers = await asyncio.gather(*(timed(verb()) for verb in verbs))

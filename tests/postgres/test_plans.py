@@ -24,7 +24,7 @@ from gantline.stores.postgres import PostgresStore
 from gantline.stores.postgres.calls import Calls
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.servers.postgres import PostgresServer
 
 pytestmark = [
@@ -123,6 +123,7 @@ async def deep(postgres: PostgresServer) -> AsyncIterator[Deep]:
             await sql.script(statement)
 
     await store.calls.run(fill)
+    await register_sessions(store, "w")
     yield Deep(store)
     await store.calls.run(lambda sql: sql.script(f"DROP SCHEMA {location.schema} CASCADE"))
     await store.close()

@@ -22,7 +22,7 @@ from gantline.stores.migrations import Migration, load_migrations
 from gantline.stores.postgres import PostgresStore, open_store, schema
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance.bench import LEASE
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.servers.postgres import PostgresServer, free_port
 
 pytestmark = pytest.mark.matrix
@@ -224,6 +224,7 @@ async def test_two_schemas_of_one_database_do_not_see_each_other(
     name = f"w{uuid4().hex}"
     one, other = await opened(url), await opened(postgres.url(schema=name))
     assert await one.insert([make_new(1)]) == [Applied(1)]
+    await register_sessions(one, "s")
     assert await other.claim("s", uuid4(), lane_requests(), lease=LEASE) == []
     assert len(await one.claim("s", uuid4(), lane_requests(), lease=LEASE)) == 1
     await one.close()
@@ -294,6 +295,7 @@ async def test_older_and_newer_code_work_side_by_side_where_a_migration_says_so(
 
 
 async def _claimed(store: JobStore) -> bool:
+    await register_sessions(store, "s")
     return bool(await store.claim("s", uuid4(), lane_requests(limit=1), lease=LEASE))
 
 

@@ -23,7 +23,7 @@ from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
 from gantline.testing.conformance import Rule, all_rules
 from gantline.testing.conformance.bench import LEASE
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.harness import PostgresHarness
 from tests.servers.postgres import PostgresServer
 
@@ -110,6 +110,7 @@ async def test_a_mess_that_was_rolled_back_does_not_reach_the_next_either(url: s
 async def test_rows_of_another_kind_do_not_disturb_the_settling(url: str) -> None:
     async with opened(url) as store:
         await store.insert([make_new(1)])
+        await register_sessions(store, "worker")
         (run,) = await store.claim("worker", uuid4(), lane_requests(), lease=LEASE)
         success = Success(follow_ups=(make_new(2, job_type="next"),))
         async with store.transaction() as transaction:
@@ -181,6 +182,7 @@ async def test_a_handler_s_older_snapshot_meets_a_renewal_and_is_told_to_go_agai
 ) -> None:
     async with opened(url) as store:
         await store.insert([make_new(1)])
+        await register_sessions(store, "worker")
         (run,) = await store.claim("worker", uuid4(), lane_requests(), lease=LEASE)
 
         async def settle() -> None:

@@ -15,7 +15,7 @@ from gantline.contract.transition import Transition
 from gantline.stores.postgres import PostgresStore
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.servers.gate import Gate, gate_to
 from tests.servers.postgres import PostgresServer
 
@@ -96,6 +96,7 @@ async def test_settling_a_run_in_a_handler_s_transaction_has_a_deadline(
     store: PostgresStore, gate: Gate
 ) -> None:
     await store.insert([make_new(1)])
+    await register_sessions(store, "worker")
     (run,) = await store.claim("worker", uuid4(), lane_requests(), lease=timedelta(seconds=60))
 
     async def settle() -> None:

@@ -14,7 +14,7 @@ from gantline.contract.outcome import Success
 from gantline.contract.results import Applied
 from gantline.contract.transition import Transition
 from gantline.stores.redis import RedisStore, open_store
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -38,6 +38,7 @@ def cluster() -> Iterator[RedisCluster]:
 async def works(store: RedisStore) -> None:
     new = make_new(1)
     assert await store.insert([new]) == [Applied(1)]
+    await register_sessions(store, "w")
     runs = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     done = [Transition.completed(run, Success(), hold_key=timedelta(0)) for run in runs]
     assert Applied(3) in await store.apply(done)

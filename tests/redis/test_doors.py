@@ -22,7 +22,7 @@ from gantline.contract.errors import StoreMisconfigured
 from gantline.contract.results import Applied
 from gantline.contract.wakeup import Hint
 from gantline.stores.redis import open_store
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from gantline.wakeups.redis import redis_wakeup
 from tests.ear import Ear
 from tests.redis.conftest import opened
@@ -47,6 +47,7 @@ async def carries(url: str) -> None:
     jobs = [make_new("x" * 20_000) for _ in range(400)]
     async with opened(url) as store:
         assert await store.insert(jobs) == [Applied(1)] * len(jobs)
+        await register_sessions(store, "w")
         runs = await store.claim(
             "w", uuid4(), lane_requests(limit=len(jobs)), lease=timedelta(minutes=1)
         )

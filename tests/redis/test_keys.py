@@ -10,7 +10,7 @@ import pytest
 
 from gantline.contract.outcome import LEASE_EXPIRED, Failure, Outcome, Success
 from gantline.contract.query import PruneRule
-from gantline.contract.records import RecordWrite
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, Progress
 from gantline.contract.status import JobStatus
@@ -102,7 +102,9 @@ async def test_when_all_is_removed_nothing_is_left(redis: RedisServer) -> None:
     assert await bench.store.expired(limit=1) == []
     rules = [PruneRule(status, bench.clock.now()) for status in JobStatus]
     await bench.store.prune(rules, limit=1000)
-    await bench.store.write_records([RecordWrite("space", "lasting", None)])
+    sessions = [(SESSIONS, one.key) for one in await bench.store.read_records(SESSIONS)]
+    left = [("space", "lasting"), *sessions]
+    await bench.store.write_records([RecordWrite(*name, None) for name in left])
     assert names(redis, harness) == LASTING
     assert sum((await bench.recount()).values()) == 0
     await bench.close()

@@ -18,7 +18,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.transition import Transition
 from gantline.manager.reaper import Reaper
 from gantline.stores.redis import RedisStore
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.fleet import Fleet
 from tests.postgres.load import Load
 from tests.redis.books import check_books, say
@@ -73,6 +73,7 @@ async def test_connections_cut_in_the_middle_cost_nothing(
 async def test_a_stale_run_is_refused_before_and_after_a_restart(own_server: RedisServer) -> None:
     async with opened(own_server.url()) as store:
         await store.insert([make_new(1)])
+        await register_sessions(store, "one")
         (stale,) = await store.claim("one", uuid4(), lane_requests(), lease=timedelta(0))
         await Reaper(store, jitter=lambda: 0.0).run_once()
         own_server.kill()
@@ -91,6 +92,7 @@ def completed(run: Run) -> Transition:
 async def claimed(store: RedisStore, session: str) -> Run:
     async with asyncio.timeout(60):
         while True:
+            await register_sessions(store, session)
             if runs := await store.claim(session, uuid4(), lane_requests(), lease=timedelta(60)):
                 return runs[0]
             await asyncio.sleep(0.05)

@@ -19,7 +19,7 @@ from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.connection import Command, Connection
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
 
@@ -70,6 +70,7 @@ async def test_expired_leases_of_all_sessions_and_lengths_are_found(bench: Bench
 
 async def test_a_lease_may_last_for_ever(bench: Bench) -> None:
     await bench.submit()
+    await register_sessions(bench.store, "worker-1")
     (run,) = await bench.store.claim("worker-1", uuid4(), lane_requests(), lease=timedelta.max)
     assert run.lease_until == LAST
     await bench.store.renew(run.session, [run.ref], lease=timedelta.max)

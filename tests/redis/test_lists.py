@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from gantline.contract.query import Cursor, JobFilter, Visibility
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus
 from gantline.contract.submission import NewJob
 from gantline.testing.conformance.bench import Bench
 from gantline.testing.conformance.reading import all_pages
@@ -43,6 +43,8 @@ FILTERS = {
     ),
     "a subject of every tenant": JobFilter(tenant_id=None, subject_id="s3"),
     "what was begun": JobFilter(tenant_id=None, min_attempts=1),
+    "Scheduled": JobFilter(tenant_id=None, statuses=frozenset({DerivedState.SCHEDULED})),
+    "due before": JobFilter(tenant_id="one", due_before=CREATED_AT + timedelta(hours=2)),
     "Running": JobFilter(tenant_id=None, statuses=frozenset({JobStatus.RUNNING})),
 }
 
@@ -60,6 +62,7 @@ def some_jobs() -> list[NewJob]:
             correlation_id=str(ROOT) if number % 25 == 3 else str(number % 50),
             parent_job_id=PARENT if number % 3 == 1 else None,
             created_at=CREATED_AT + timedelta(minutes=chance.randrange(100)),
+            delay=timedelta(hours=number % 3),
         )
         for number in range(1500)
     ] + [

@@ -24,7 +24,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.transition import Transition
 from gantline.stores.redis import RedisStore, open_store, scripts
 from gantline.stores.redis.store import FORMAT
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 
@@ -39,6 +39,7 @@ async def works(store: RedisStore) -> None:
     """A job can be stored, run and ended."""
     new = make_new(1)
     assert await store.insert([new]) == [Applied(1)]
+    await register_sessions(store, "w")
     (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
     done = Transition.completed(run, Success(), hold_key=timedelta(0))
     assert await store.apply([done]) == [Applied(3)]
@@ -180,6 +181,7 @@ async def test_with_a_full_memory_submits_are_refused_and_what_runs_can_end_and_
 ) -> None:
     async with opened(own_server.url()) as store:
         await store.insert([make_new(number) for number in range(300)])
+        await register_sessions(store, "w")
         runs = await store.claim("w", uuid4(), lane_requests(limit=300), lease=LEASE)
         limit_memory(own_server, "1")
         with pytest.raises(StoreUnavailable, match="out of memory"):
@@ -203,6 +205,7 @@ async def test_a_worker_that_starts_while_the_memory_is_full_can_work_it_off(
         await store.insert([make_new(1)])
     limit_memory(own_server, "1")
     async with opened(own_server.url()) as store:
+        await register_sessions(store, "w")
         (run,) = await store.claim("w", uuid4(), lane_requests(), lease=LEASE)
         done = Transition.completed(run, Success(), hold_key=timedelta(0))
         assert await store.apply([done]) == [Applied(3)]

@@ -15,7 +15,7 @@ from gantline.contract.results import Applied, Duplicate, Stale
 from gantline.contract.snapshot import Run
 from gantline.contract.transition import Transition
 from gantline.stores.redis import RedisStore
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 from tests.redis.conftest import opened
 from tests.servers.redis import RedisServer
 
@@ -171,11 +171,13 @@ async def test_a_run_that_a_failover_forgot_is_refused_though_its_fence_is_hande
         await store.insert([make_new(1)])
     async with opened(pair.primary.url()) as store:
         pair.replica.call("REPLICAOF", "127.0.0.1", "1")  # where nobody is
+        await register_sessions(store, "one")
         (forgotten,) = await store.claim("one", uuid4(), lane_requests(), lease=LEASE)
     pair.primary.kill()
     pair.replica.call("REPLICAOF", "NO", "ONE")
     async with opened(pair.replica.url()) as store:
         assert await store.apply([completed(forgotten)]) == [Stale()]
+        await register_sessions(store, "two")
         (heir,) = await store.claim("two", uuid4(), lane_requests(), lease=LEASE)
         assert heir.fence == forgotten.fence
         assert await store.apply([completed(forgotten)]) == [Stale()]

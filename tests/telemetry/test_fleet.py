@@ -11,7 +11,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from gantline.telemetry.fleet import Fleet, make_fleet_routes, merge_pages
 from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from gantline.telemetry.health_server import HealthServer, ListenAddress, Response, Routes
+from gantline.telemetry.health_server import (
+    HealthPaths,
+    HealthServer,
+    ListenAddress,
+    Response,
+    Routes,
+)
 from tests.telemetry.asking import Samples, ask, samples
 
 PAGE = """\
@@ -61,7 +67,9 @@ class Company:
         for child in self.children:
             stack.callback(child.server.stop)
         self.idle_seconds = 0.0
-        self.app = make_fleet_routes(Fleet(places, idle_seconds=lambda: self.idle_seconds))
+        self.app = make_fleet_routes(
+            Fleet(places, idle_seconds=lambda: self.idle_seconds), HealthPaths()
+        )
 
 
 @pytest.fixture
@@ -96,7 +104,7 @@ async def test_a_frozen_process_is_told_of_before_a_probe_gives_up(tmp_path: Pat
     with closing(socket.socket(socket.AF_UNIX)) as frozen:
         frozen.bind(str(tmp_path / "0"))
         frozen.listen()
-        app = make_fleet_routes(Fleet([tmp_path / "0"], idle_seconds=lambda: 0.0))
+        app = make_fleet_routes(Fleet([tmp_path / "0"], idle_seconds=lambda: 0.0), HealthPaths())
         async with asyncio.timeout(PROBE_SECONDS):
             answer = await ask(app, "/readyz")
     assert answer.status == 503

@@ -1,9 +1,11 @@
 """The metrics page: what was counted, what the store has, and labels that stay few."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +23,7 @@ from gantline import (
     Snooze,
     WorkerSettings,
 )
-from gantline.contract.errors import StoreUnavailable
+from gantline.contract.errors import StoreUnavailable, SubmitConflict
 from gantline.contract.outcome import ErrorInfo, Failure, Success
 from gantline.manager.cursors import begin_cursor
 from gantline.manager.manager import Ending, JobManager
@@ -34,7 +36,7 @@ from gantline.stores.memory import MemoryStore
 from gantline.telemetry import metrics
 from gantline.telemetry.metrics_page import MAX_AGE_SECONDS, Depths, KnownLabels
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_job, make_new
+from gantline.testing.factories import lane_requests, make_job, make_new, register_sessions
 from gantline.testing.faults import Call, intercepted
 from tests.harness import MemoryHarness, PostgresHarness, SqliteHarness
 from tests.servers.postgres import PostgresServer
@@ -98,6 +100,7 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     ):
         await store.insert([make_new(0, job_type=job_type, queue=queue) for _ in range(count)])
     await store.insert([make_new(0, job_type="well", delay=HOUR) for _ in range(4)])
+    await register_sessions(store, "w")
     failing = await manager.claim("w", uuid4(), lane_requests("for-good"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     await manager.settle([Ending(run, failure) for run in failing])
@@ -133,6 +136,7 @@ async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) ->
     jobs, manager = shop(store), JobManager(store)
     await begin_cursor(store, "webhooks", from_start=False)
     await store.insert([make_new(0, job_type="well") for _ in range(3)])
+    await register_sessions(store, "w")
     runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     await number_events(store)
@@ -146,6 +150,7 @@ async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_
     store = await place.open()
     jobs, manager = shop(store), JobManager(store)
     await store.insert([make_new(0, job_type="well")])
+    await register_sessions(store, "w")
     runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     lag = "gantline_retention_lag_seconds"
@@ -248,6 +253,7 @@ async def test_times_fall_into_their_buckets() -> None:
     store = MemoryStore(clock=clock)
     jobs = shop(store)
     app = jobs.health_app()
+    await register_sessions(store, "w")
     for waited in (0.0, 0.005, 0.006, 59.0, 4000.0):
         await store.insert([make_new(0, job_type="well")])
         clock.advance(timedelta(seconds=waited))
@@ -270,6 +276,7 @@ async def test_a_lost_lease_is_counted_by_who_finds_it() -> None:
     jobs = shop(store)
     app, observer = jobs.health_app(), jobs.watching.observer
     await store.insert([make_new(0, job_type="well"), make_new(0, job_type="unheard-of")])
+    await register_sessions(store, "w")
     await jobs.manager.claim("w", uuid4(), lane_requests("well", "unheard-of"), lease=HOUR)
     clock.advance(2 * HOUR)
     await Reaper(store, observer=observer).run_once()
@@ -285,6 +292,7 @@ async def test_a_run_that_was_over_is_not_counted() -> None:
     jobs = shop(store)
     app = jobs.health_app()
     await store.insert([make_new(0, job_type="well")])
+    await register_sessions(store, "w")
     (run,) = await jobs.manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     failure = Failure(ErrorInfo("BROKEN", "for good"), retryable=False)
     stale = msgspec.structs.replace(run, token=uuid4())
@@ -331,6 +339,30 @@ async def test_jobs_that_came_in_through_the_manager_are_counted_too() -> None:
     assert page.get("gantline_jobs_submitted_total", job_type="well") == 1
 
 
+async def test_a_submit_that_finds_its_job_there_is_counted_as_a_duplicate(tmp_path: Path) -> None:
+    """By each way in: alone, many at once, in a transaction, and by the manager, as HTTP does."""
+    jobs = shop(f"sqlite:///{tmp_path}/gantline.db")
+    app = jobs.health_app()
+    well = jobs.find_type("well")
+    assert well is not None
+    async with jobs:
+        for _ in range(2):
+            await well.submit(1, idempotency_key="alone")
+            await well.submit_many([1, 1], idempotency_key="many")
+            with closing(sqlite3.connect(tmp_path / "gantline.db")) as connection:
+                await well.submit(1, idempotency_key="mine", connection=connection)
+                connection.commit()
+        await jobs.manager.submit(
+            [Submission(make_job(1, job_type="well", idempotency_key="alone"))]
+        )
+        with pytest.raises(SubmitConflict):
+            await well.submit(2, idempotency_key="alone")
+    page = await samples(app)
+    assert page.get("gantline_jobs_submitted_total", job_type="well") == 3
+    assert page.get("gantline_jobs_duplicates_total", job_type="well") == 6
+    assert page.get("gantline_jobs_duplicates_total", job_type="flaky") == 0
+
+
 async def test_an_observer_that_fails_harms_no_job() -> None:
     class Broken(Observer):
         def __getattribute__(self, name: str) -> Any:
@@ -339,7 +371,9 @@ async def test_an_observer_that_fails_harms_no_job() -> None:
 
             return fail
 
-    manager = JobManager(MemoryStore(clock=FakeClock()), observer=Broken())
+    store = MemoryStore(clock=FakeClock())
+    await register_sessions(store, "w")
+    manager = JobManager(store, observer=Broken())
     job = make_job(0)
     await manager.submit([Submission(job)])
     (run,) = await manager.claim("w", uuid4(), lane_requests(), lease=HOUR)

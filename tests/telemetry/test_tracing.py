@@ -28,7 +28,7 @@ from gantline import (
 from gantline.auth import Credentials, Principal
 from gantline.contract.outcome import Success
 from gantline.telemetry.tracing import Attribute
-from gantline.testing.factories import lane_requests
+from gantline.testing.factories import lane_requests, register_sessions
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor
@@ -163,6 +163,7 @@ async def test_the_span_of_a_run_is_current_no_longer_than_the_run(recorder: Rec
     async with jobs:
         await by_name(jobs, "on-the-loop").submit(1)
         requests = lane_requests("on-the-loop")
+        await register_sessions(jobs.store, "w")
         (run,) = await jobs.manager.claim("w", uuid4(), requests, lease=timedelta(minutes=5))
         executor = Executor(
             jobs.registry,

@@ -6,10 +6,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from gantline import Gantline, Permanent, Retry
+from gantline import Context, Gantline, Permanent, Retry
 from gantline.auth.peppers import Peppers
 from gantline.contract.job import DEFAULT_TENANT
-from gantline.contract.job_event import JobEvent
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import (
     RESERVED_TYPES,
@@ -55,6 +54,12 @@ def make_jobs(store: str | JobStore = "memory://", **changes: Any) -> Gantline:
     async def mail(order: dict[str, Any]) -> None:
         """Send a mail."""
 
+    @jobs.job("sign", subject=lambda version: str(version["id"]))
+    async def sign(version: dict[str, Any], ctx: Context) -> None:
+        signed = {"passport_version_id": version["id"], "key_id": "dev-key-1"}
+        ctx.emit("PASSPORT_SIGNED", "PassportVersion", signed)
+        ctx.emit("passport.counted", "Counter", version.get("note", 1), aggregate_id="all")
+
     return jobs
 
 
@@ -98,14 +103,15 @@ class Shop:
         rows = [
             row
             for row in await self.jobs.store.events(after=0, limit=1000)
-            if declared.wants(row) and not row.job_type.startswith(RESERVED_TYPES)
+            if declared.has_any(row) and not row.job_type.startswith(RESERVED_TYPES)
         ]
         jobs = await self.jobs.store.get([row.entry.job_id for row in rows], tenant_id=None)
         await declared.consumer.consume(
             [
-                JobEvent(row.sequence, job.job, row.entry)
+                event
                 for row, job in zip(rows, jobs, strict=True)
                 if job is not None
+                for event in declared.events_of(row, job.job)
             ]
         )
 

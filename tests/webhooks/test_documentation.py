@@ -10,7 +10,8 @@ import msgspec
 
 from gantline.app.settings import SETTINGS
 from gantline.cli.main import main
-from gantline.contract.webhook import ALL_EVENTS, EVENT_TYPES, OUTCOMES, BodyFormat, WebhookSpec
+from gantline.contract.domain_event import ALL_DOMAIN_EVENTS, ALL_EVENTS
+from gantline.contract.webhook import EVENT_TYPES, OUTCOMES, BodyFormat, WebhookSpec
 from gantline.webhooks.retry import SCHEDULE
 from gantline.webhooks.secret_encryption import KEY_VARIABLE
 from gantline.webhooks.signing import new_secret, sign_standard
@@ -53,7 +54,10 @@ def test_every_field_is_told_with_its_default() -> None:
     assert table["headerPrefix"].startswith(f"`{spec.header_prefix}`;")
     default, others = table["eventTypes"].split("by default")
     assert re.findall(r"`(.+?)`", default) == list(OUTCOMES)
-    assert {*OUTCOMES, *re.findall(r"`(.+?)`", others)} == {*EVENT_TYPES, ALL_EVENTS}
+    assert {*OUTCOMES, *re.findall(r"`(.+?)`", others)} == {
+        *(*EVENT_TYPES, ALL_EVENTS, ALL_DOMAIN_EVENTS),
+        "ORDER_SHIPPED",
+    }
     assert set(re.findall(r"`(.+?)`", table["format"])) == set(BodyFormat)
 
 

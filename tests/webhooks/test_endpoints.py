@@ -17,10 +17,11 @@ from gantline.contract.errors import (
 )
 from gantline.contract.records import RecordWrite
 from gantline.contract.webhook import DeliveryStatus, WebhookSpec
-from gantline.webhooks import WebhookNotVerified, verify
+from gantline.webhooks import WebhookNotVerified, verify, verify_plain
 from gantline.webhooks.endpoint import StoredEndpoint
 from gantline.webhooks.endpoints import ENDPOINTS, Rekeyed
 from gantline.webhooks.secret_encryption import Vault
+from gantline.webhooks.signing import new_secret
 from tests.servers.receiver import Received, Receiver, status
 from tests.telemetry.asking import ask
 from tests.webhooks.shop import KEYS, Shop, open_shop
@@ -37,6 +38,39 @@ async def test_a_secret_is_nowhere_in_the_store(shop: Shop) -> None:
     assert str(issued.webhook.webhook_id).encode() in kept
     assert issued.secret.encode() not in kept
     assert issued.secret.removeprefix("whsec_").encode() not in kept
+
+
+@pytest.mark.parametrize(
+    "secret", [new_secret(), "plain-text-of-the-receiver"], ids=["standard", "plain"]
+)
+async def test_an_endpoint_keeps_the_secret_that_its_receiver_has(
+    shop: Shop, secret: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    spec = WebhookSpec(url=shop.receiver.url("/"), header_prefix="X-BPC")
+    issued = await shop.webhooks.create(spec, tenant_id="default", actor="user:me", secret=secret)
+    assert issued.secret == ""
+    await shop.ship()
+    await shop.work()
+    (received,) = shop.receiver.received
+    now = shop.kit.clock.now()
+    verify(received.body, received.headers, secret, now=now)
+    verify_plain(received.body, received.headers["x-bpc-signature"], secret)
+    kept = shop.kit.path.read_bytes() + shop.kit.path.with_name("gantline.db-wal").read_bytes()
+    for text in (secret, secret.removeprefix("whsec_")):
+        assert text.encode() not in kept
+        assert text not in caplog.text
+    shown = await shop.webhooks.get(issued.webhook.webhook_id, tenant_id="default")
+    assert secret not in repr((issued, shown))
+
+
+@pytest.mark.parametrize("secret", ["", "short", "whsec_c2hvcnQ=", "with blanks in it, sixteen"])
+async def test_a_secret_that_is_none_is_refused_and_not_quoted(shop: Shop, secret: str) -> None:
+    spec = WebhookSpec(url=shop.receiver.url("/"))
+    with pytest.raises(InvalidEnvelope, match="#/secret") as refused:
+        await shop.webhooks.create(spec, tenant_id="default", actor="me", secret=secret)
+    assert not secret or secret not in str(refused.value)
+    assert await shop.webhooks.listed(tenant_id="default") == []
 
 
 async def test_secrets_sealed_by_an_older_key_are_still_opened(receiver: Receiver) -> None:

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from gantline import Gantline
+from gantline.contract.domain_event import ALL_EVENTS
 from gantline.contract.query import JobFilter
-from gantline.contract.webhook import ALL_EVENTS, WebhookSpec
+from gantline.contract.webhook import WebhookSpec
 from tests.servers.api import ApiProcess
 from tests.servers.receiver import Receiver
 from tests.webhooks.shop import settings

@@ -23,6 +23,7 @@ from gantline.contract.webhook import (
     WebhookSpec,
     WebhookStatus,
 )
+from gantline.testing.factories import register_sessions
 from tests.servers.receiver import Answer, Receiver, status
 from tests.webhooks.shop import Shop, make_jobs, open_shop
 
@@ -519,6 +520,7 @@ async def test_a_delivery_that_killed_its_workers_has_failed_and_can_be_replayed
         requests = [LaneRequest(DELIVERY_QUEUE, (DELIVERY_TYPE,), 1, suspects=suspects)]
         assert (await shop.delivery(issued)).status is PENDING
         lease = timedelta(seconds=1)
+        await register_sessions(shop.jobs.store, "dying")
         assert await shop.jobs.store.claim("dying", uuid4(), requests, lease=lease)
         await shop.kit.expire_leases()
     (listed,) = await shop.deliveries(issued, FAILED)

@@ -5,6 +5,7 @@ import hmac
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -133,10 +134,30 @@ def test_headers_may_come_in_any_case() -> None:
 def test_a_secret_has_its_form_and_no_error_quotes_it() -> None:
     assert len(decode_secret(new_secret())) == 32
     assert new_secret() != new_secret()
-    for wrong in ("", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "c2VjcmV0" * 6):
+    for wrong in (
+        "",
+        "whsec_",
+        "whsec_c2hvcnQ=",
+        "whsec_!!!!",
+        "c2VjcmV0",
+        "c2 " * 9,
+        "c2é" * 9,
+        "c2" * 129,
+    ):
         with pytest.raises(InvalidInput) as error:
             decode_secret(wrong)
         assert "c2" not in str(error.value)
+
+
+def test_a_plain_text_is_its_own_key() -> None:
+    """As receivers of seed 002 have it; a library of Standard Webhooks takes it in base64."""
+    secret = "-".join(("correct", "horse", "battery", "staple"))
+    assert verify_signature(secret, BODY, sign_plain(secret, BODY))
+    verify_plain(BODY, sign_plain(secret, BODY), secret)
+    Webhook("whsec_" + b64encode(secret.encode()).decode()).verify(BODY, headers(secret))
+    verify(BODY, headers(secret), secret)
+    with pytest.raises(WebhookNotVerified):
+        verify_plain(BODY, sign_plain(secret, BODY), secret[::-1])
 
 
 def test_who_only_verifies_needs_no_http_library() -> None:

@@ -148,7 +148,7 @@ async function waitForWebhook(run, version) {
   run.isNotifying = true;
   for (let tries = 0; tries < 40 && !run.delivery; tries += 1) {
     const received = await ask("/received");
-    run.delivery = received.find((one) => one.passport_version_id === version && one.job_type === "EXPORT_PASSPORT");
+    run.delivery = received.find((one) => one.passport_version_id === version && one.event_type === "PASSPORT_SIGNED");
     if (run === current) draw();
     if (!run.delivery) await new Promise((done) => setTimeout(done, 250));
   }

@@ -37,7 +37,7 @@ GROUPS: Final = (
         ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze", "RunStopped"),
     ),
     ("Retry strategies", ("Backoff", "Fixed", "Linear", "RetryTable")),
-    ("Jobs and events", ("JobEvent", "JobStatus", "JobSnapshot", "JobStore")),
+    ("Jobs and events", ("JobEvent", "DomainEvent", "JobStatus", "JobSnapshot", "JobStore")),
     (
         "Errors",
         (

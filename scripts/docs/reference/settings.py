@@ -31,6 +31,7 @@ SECRETS: Final = {
     "GANTLINE_API_KEY": "The key that commands and the Python client send to a server.",
     "GANTLINE_KEY_PEPPER": "Keys and stream tokens are checked with it; `gantline key pepper` "
     "makes one. Several, the newest first: `2:… 1:…`.",
+    "GANTLINE_WORKER_KEY": "The key of a worker, where the installation requires one.",
     "GANTLINE_WEBHOOK_KEY": "The secrets of webhooks are encrypted with it; without one they are "
     "off.",
     "GANTLINE_WEBHOOK_SECRET": "The secret of an endpoint, for `gantline webhook verify`.",

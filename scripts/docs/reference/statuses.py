@@ -20,8 +20,9 @@ What is stored of a job, what follows from it, and every move that there is. Wha
 described in [the lifecycle of a job](../concepts/lifecycle.md)."""
 
 DERIVED: Final = {
-    DerivedState.SCHEDULED: "Queued, and its first run is in the future.",
-    DerivedState.RETRYING: "Queued again after a failed run.",
+    DerivedState.SCHEDULED: "Queued, and its first run, or the one that it snoozes for, is in the "
+    "future.",
+    DerivedState.RETRYING: "Queued again after a failed run or a crash, due or not.",
     DerivedState.CANCELLING: "Running, and asked to stop.",
 }
 REASONS: Final = {
@@ -58,7 +59,7 @@ def page() -> str:
             map(_status, JobStatus),
         ),
         "## Derived states",
-        "Shown as `state` beside `status`, never stored.",
+        "Shown as `state` beside `status`, never stored. In a filter each means itself.",
         table(["state", "when"], ([code(state), about] for state, about in DERIVED.items())),
         "## Moves",
         f"![{CAPTION}](../images/lifecycle.svg)",

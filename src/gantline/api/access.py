@@ -3,17 +3,20 @@
 Another tenant's job is answered like one that is not there, after the same calls of the store.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from gantline.api.call import Call
+from gantline.api.documents import ErrorDetail
 from gantline.api.port import Jobs
 from gantline.api.problems import ApiCode, Refused
 from gantline.auth.action import INSTALLATION_WIDE, Action
 from gantline.auth.authorizer import Target
 from gantline.auth.gate import Decision, Gate
-from gantline.contract.errors import Forbidden, JobNotFound
+from gantline.contract.errors import Code, Forbidden, JobNotFound
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.submission import external_key
@@ -27,55 +30,31 @@ class OfType(Protocol):
 
 
 _OfType = TypeVar("_OfType", bound=OfType)
-ReadJob = Callable[[UUID], Awaitable[JobSnapshot | None]]
 
 
-class JobCache:
-    """Read a job; one that has ended from memory, where it was read a moment ago. Off by default.
+class SubjectMissing(Refused):
+    """A caller who may submit this, had it a subject."""
 
-    What has ended changes only by a redrive or a delete: one made here is seen at once, one made
-    elsewhere when the moment is over.
-    """
-
-    def __init__(self, jobs: Jobs, *, seconds: float, most: int) -> None:
-        self._jobs = jobs
-        self._seconds = seconds
-        self._most = most
-        self._kept: dict[UUID, tuple[float, JobSnapshot]] = {}
-
-    async def get(self, job_id: UUID) -> JobSnapshot | None:
-        if self._seconds <= 0:
-            return (await self._jobs.store.get([job_id], tenant_id=None))[0]
-        kept = self._kept.get(job_id)
-        if kept is not None and kept[0] > self._jobs.clock.monotonic():
-            return kept[1]
-        (job,) = await self._jobs.store.get([job_id], tenant_id=None)
-        if job is not None and job.status.is_terminal:
-            self._keep(job_id, job)
-        return job
-
-    def _keep(self, job_id: UUID, job: JobSnapshot) -> None:
-        if len(self._kept) >= self._most:
-            self._kept.clear()  # it is full of what is about to expire anyhow
-        self._kept[job_id] = (self._jobs.clock.monotonic() + self._seconds, job)
-
-    def forget(self, job_id: UUID) -> None:
-        self._kept.pop(job_id, None)
+    def __init__(self) -> None:
+        error = ErrorDetail(pointer="#/subjectId", detail="is required here")
+        detail = "A job needs a subject here: what it is about."
+        super().__init__(Code.VALIDATION_ERROR, detail, errors=[error])
 
 
 class Access:
     """The second question of every operation: may this principal do this to that?"""
 
-    def __init__(self, jobs: Jobs, gate: Gate, cache: JobCache) -> None:
+    def __init__(self, jobs: Jobs, gate: Gate) -> None:
         self._jobs = jobs
         self._gate = gate
-        self._cache = cache
 
     async def job(self, call: Call) -> JobSnapshot:
         """The job that the path names; raise Refused or a GantlineError if the caller may not."""
         action = call.right
-        read = self._cache.get if action is Action.READ else self.read
-        job = await self._find(call.job_id, call.principal.tenant_id, read)
+        tenant_id = call.principal.tenant_id
+        # Another tenant's is always read, so that it takes no less time than one that is not there.
+        kept = self._jobs.snapshots.find(call.job_id, tenant_id) if action is Action.READ else None
+        job = kept or await self._find(call.job_id, tenant_id)
         job_id = call.job_id if job is None else job.job.job_id
         verdict = await self._gate.to_job(call.principal, action, job_id, job, asker=call.asker)
         call.is_decided = True
@@ -85,17 +64,17 @@ class Access:
             raise forbidden(action)
         raise await self._not_there(call, job_id, job)
 
-    async def _find(self, job_id: UUID, tenant_id: str, read: ReadJob) -> JobSnapshot | None:
-        job = await read(job_id)
+    async def _find(self, job_id: UUID, tenant_id: str) -> JobSnapshot | None:
+        job = await self.read(job_id)
         if job is None or job.job.tenant_id != tenant_id:
             # It may be the external id of a job of this very tenant, whoever has it as id.
             (own,) = await self._jobs.store.held([external_key(tenant_id, job_id)])
-            job = await read(own) if own is not None else job
+            job = await self.read(own) if own is not None else job
         return job
 
     async def own_id(self, call: Call, job_id: UUID, tenant_id: str) -> UUID | None:
         """The id of a job of this tenant that the caller may read; of all others None."""
-        job = await self._find(job_id, tenant_id, self.read)
+        job = await self._find(job_id, tenant_id)
         if job is None or job.job.tenant_id != tenant_id:
             return None
         return job.job.job_id if await self.may(call, Action.READ, Target.of(job.job)) else None
@@ -122,7 +101,7 @@ class Access:
             raise forbidden(call.right)
 
     async def read(self, job_id: UUID) -> JobSnapshot | None:
-        return (await self._jobs.store.get([job_id], tenant_id=None))[0]
+        return (await self._jobs.snapshots.get([job_id], tenant_id=None))[0]
 
     async def _not_there(
         self, call: Call, job_id: UUID, job: JobSnapshot | None
@@ -148,7 +127,8 @@ class Access:
     ) -> None:
         """Raise unless the caller may do this to what is no stored job.
 
-        `action`: where it is not the operation's own right that is asked for.
+        `action`: where it is not the operation's own right that is asked for. Raise SubjectMissing
+        where a subject is all that a submit lacks.
         """
         action = action or call.right
         verdict = await self._gate.to_target(
@@ -158,7 +138,15 @@ class Access:
         if verdict is Decision.HIDDEN:
             raise Refused(ApiCode.NOT_FOUND, "There is no such tenant.")
         if verdict is not Decision.ALLOWED:
+            if action is Action.SUBMIT and await self._lacks_only_subject(call, target):
+                raise SubjectMissing
             raise forbidden(action)
+
+    async def _lacks_only_subject(self, call: Call, target: Target) -> bool:
+        if target.subject_id or not getattr(self._gate.authorizer, "subject_required", False):
+            return False
+        any_subject = msgspec.structs.replace(target, subject_id="-")
+        return await self.may(call, Action.SUBMIT, any_subject)
 
     async def begun(
         self, call: Call, tenant_id: str, *, what: str, details: Mapping[str, Any]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gantline.api.access import Access, JobCache
+from gantline.api.access import Access
 from gantline.api.async_endpoint import AsyncEndpoint, Before
 from gantline.api.call import Call
 from gantline.api.dispatcher import Dispatcher
@@ -111,15 +111,13 @@ class Api:
             timeout_seconds=self.settings.code_timeout_seconds,
         )
         gate = Gate(_asked_by(code, authorizer), audit or _TheirAudit(jobs), clock=jobs.clock)
-        cache = JobCache(jobs, seconds=self.settings.cache_seconds, most=self.settings.cache_jobs)
-        access = Access(jobs, gate, cache)
+        access = Access(jobs, gate)
         seals = SealKeeper(jobs)
         self._parts = Parts(
             jobs=jobs,
             settings=self.settings,
             responses=responses,
             access=access,
-            cache=cache,
             submitter=Submitter(jobs, access, code, settings=self.settings, responses=responses),
             seals=seals,
             streams=Streams(jobs, gate.authorizer, seals, self.settings.streams),
@@ -250,6 +248,8 @@ def _asked_by(code: UserCode, authorizer: Authorizer | None) -> Authorizer:
     """Ours is quick; one of the user's own may be anything."""
     if authorizer is None:
         return DefaultAuthorizer()
+    if type(authorizer) is DefaultAuthorizer:
+        return authorizer
     if isinstance(authorizer, FunctionAuthorizer):
         return authorizer.called_by(code)
     return LimitedAuthorizer(authorizer, code)

@@ -268,6 +268,33 @@ class QueuesDocument(Document, frozen=True, kw_only=True):
     """How many more there are."""
 
 
+class WorkerDocument(Document, frozen=True, kw_only=True):
+    """A worker process, as it last registered itself."""
+
+    session_id: str
+    host: str
+    pid: int
+    version: str
+    started_at: Instant
+    last_seen_at: Instant
+    """It registers every 20 seconds; it is gone from the list when it has not for 60."""
+    queues: dict[str, int]
+    """The queues that it serves, with how many jobs of each it runs at once."""
+    job_types: list[str]
+    consumers: list[str] = []
+    draining: bool = False
+    """It claims nothing more, and ends when its runs have."""
+    key_id: str = ""
+    """Of its key, where the installation requires one."""
+
+
+class WorkersPage(Document, frozen=True, kw_only=True):
+    """A page of the workers that live, by the id of their session."""
+
+    items: list[WorkerDocument]
+    next_cursor: str | None
+
+
 class QueueState(Document, frozen=True, kw_only=True):
     """How a queue is switched."""
 

@@ -12,8 +12,9 @@ from gantline.api.operation import EventText, Html, Operation, RequestHeader
 from gantline.api.problems import KINDS, ApiCode, Kind
 from gantline.api.streams.identity import COOKIE, PARAMETER
 from gantline.contract.codec import Codec
+from gantline.contract.domain_event import ALL_DOMAIN_EVENTS, TYPE_PATTERN
 from gantline.contract.errors import Code
-from gantline.contract.job_event import CloudEvent
+from gantline.contract.job_event import CloudEvent, DomainDocument, OutcomeDocument
 from gantline.contract.status import Event
 from gantline.contract.version import __version__
 from gantline.contract.webhook import EVENT_TYPES, StandardEvent
@@ -112,7 +113,10 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Gantline", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "webhooks": {name: {"post": _webhook_request(name, schemas)} for name in EVENT_TYPES},
+        "webhooks": {
+            **{name: _webhook(name, OutcomeDocument, schemas) for name in EVENT_TYPES},
+            ALL_DOMAIN_EVENTS: _webhook(ALL_DOMAIN_EVENTS, DomainDocument, schemas),
+        },
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {
@@ -132,7 +136,8 @@ class _Schemas:
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         types: list[Any] = [
-            *(ProblemDocument, StatusDocument, ResetDocument, StandardEvent, CloudEvent)
+            *(ProblemDocument, StatusDocument, ResetDocument, StandardEvent, CloudEvent),
+            *(OutcomeDocument, DomainDocument),
         ]
         for operation in operations:
             shown = (operation.body_shown or operation.body, *operation.answers.values())
@@ -146,6 +151,11 @@ class _Schemas:
     def of(self, type_: Any) -> dict[str, Any]:
         schema: dict[str, Any] = self._made.get(type_, {})
         return schema
+
+    def carrying(self, envelope: Any, data: Any) -> dict[str, Any]:
+        """An envelope whose `data` is this."""
+        carried = {"type": "object", "properties": {"data": self.of(data)}}
+        return {"allOf": [self.of(envelope), carried]}
 
 
 def _is_struct(type_: Any) -> bool:
@@ -230,15 +240,16 @@ def _answer(status: int, type_: Any, schemas: _Schemas) -> dict[str, Any]:
 
 def _event(schemas: _Schemas) -> dict[str, Any]:
     """One event of a stream."""
-    documents = [schemas.of(StatusDocument), schemas.of(ResetDocument)]
+    documents = [schemas.of(one) for one in (StatusDocument, ResetDocument, DomainDocument)]
+    names = [{"enum": _EVENT_NAMES}, {"pattern": TYPE_PATTERN}]
     return {
         "type": "object",
         "description": "Server-sent events: `state` is where a job stands, `progress` that it went "
         "on, `reset` that events were missed that are not known any more; the others are what "
-        "happened.",
+        "happened, and the domain events that handlers emitted, by their types.",
         "properties": {
             "id": {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"},
-            "event": {"type": "string", "enum": _EVENT_NAMES},
+            "event": {"type": "string", "anyOf": names},
             "data": {
                 "type": "string",
                 "contentMediaType": "application/json",
@@ -266,10 +277,10 @@ def _camel(name: str) -> str:
     return head + "".join(part.capitalize() for part in rest)
 
 
-def _webhook_request(name: str, schemas: _Schemas) -> dict[str, Any]:
-    """The request that a webhook makes for a type of event; all look the same."""
-    return {
-        "operationId": f"on.{name}",
+def _webhook(name: str, data: type, schemas: _Schemas) -> dict[str, Any]:
+    """The request that a webhook makes for a type of event; all but their data look the same."""
+    request = {
+        "operationId": f"on.{name.removesuffix('.*')}",
         "summary": f"Send {name} to an endpoint.",
         "tags": ["webhooks"],
         "security": [],
@@ -286,8 +297,8 @@ def _webhook_request(name: str, schemas: _Schemas) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {"schema": schemas.of(StandardEvent)},
-                "application/cloudevents+json": {"schema": schemas.of(CloudEvent)},
+                "application/json": {"schema": schemas.carrying(StandardEvent, data)},
+                "application/cloudevents+json": {"schema": schemas.carrying(CloudEvent, data)},
             },
         },
         "responses": {
@@ -299,6 +310,7 @@ def _webhook_request(name: str, schemas: _Schemas) -> dict[str, Any]:
             },
         },
     }
+    return {"post": request}
 
 
 # -- an async endpoint, in the document of the user's own application -----------------------------

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from gantline.api.access import Access, JobCache
+from gantline.api.access import Access
 from gantline.api.call import Call, Identify
 from gantline.api.port import Jobs
 from gantline.api.requests import NoQuery, Sent
@@ -69,7 +69,8 @@ class Operation(msgspec.Struct, frozen=True):
     read: Callable[[Call], Awaitable[None]] | None = None
     """How to read what was sent, where that is not a query and a body of JSON."""
     is_long: bool = False
-    """Whether it is about many things, so that few of one tenant may go on at a time."""
+    """Whether it is about many things, or reckons long, so that few of one tenant may go on at a
+    time."""
 
     @property
     def has_body(self) -> bool:
@@ -83,7 +84,6 @@ class Parts(NamedTuple):
     settings: ApiSettings
     responses: Responses
     access: Access
-    cache: JobCache
     submitter: Submitter
     seals: SealKeeper
     streams: Streams
@@ -99,7 +99,6 @@ class Operations:
         self._settings = parts.settings
         self._responses = parts.responses
         self._access = parts.access
-        self._cache = parts.cache
         self._submitter = parts.submitter
         self._seals = parts.seals
         self._streams = parts.streams

@@ -28,6 +28,7 @@ from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
 from gantline.schedules.schedules import Schedules
 from gantline.wakeups.job_waiter import JobWaiter
+from gantline.wakeups.snapshot_cache import SnapshotCache
 from gantline.worker.handler import Handler
 
 
@@ -62,7 +63,9 @@ class DeclaredJob(Protocol):
 class WebhooksPort(Protocol):
     """An application's webhooks. A tenant is named in every call; another's are not there."""
 
-    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook: ...
+    async def create(
+        self, spec: WebhookSpec, *, tenant_id: str, actor: str, secret: str | None = None
+    ) -> IssuedWebhook: ...
 
     async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]: ...
 
@@ -127,6 +130,9 @@ class Jobs(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def snapshots(self) -> SnapshotCache: ...
 
     @property
     def waiter(self) -> JobWaiter: ...

@@ -84,6 +84,24 @@ class WebhookToKeep(WebhookSpec, frozen=True, kw_only=True, forbid_unknown_field
     """Which events to send, where to and how; only `url` is needed."""
 
 
+class WebhookToCreate(WebhookToKeep, frozen=True, kw_only=True):
+    """The same, with the secret that its receiver has from another system; made where there is
+    none."""
+
+    secret: Annotated[str, Meta(max_length=256)] | None = None
+    """`whsec_…`, or a plain text. It is never shown again."""
+
+    @property
+    def spec(self) -> WebhookToKeep:
+        """All but the secret, which is kept apart."""
+        return WebhookToKeep(
+            **{name: getattr(self, name) for name in WebhookToKeep.__struct_fields__}
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spec}, secret hidden)"
+
+
 class DeliveriesToReplay(ReplayRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which deliveries of a webhook to make once more: the newest that match."""
 
@@ -121,6 +139,10 @@ class JobQuery(Search, frozen=True, kw_only=True):
     """Which jobs to list."""
 
     status: Annotated[list[str], Meta(max_length=20)] = msgspec.field(default_factory=list)
+    """Queued, Running, Completed, Failed, Poisoned or Cancelled, or what is shown as `state`:
+    Scheduled, Retrying, Cancelling."""
+    due_before: Instant | None = None
+    """Queued jobs that are due before this instant."""
 
 
 class DeadQuery(Search, frozen=True, kw_only=True):
@@ -180,6 +202,13 @@ class QueuesQuery(TenantQuery, frozen=True, kw_only=True):
 
     queue: Annotated[list[Name], Meta(max_length=100)] = msgspec.field(default_factory=list)
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class WorkersQuery(Sent, frozen=True, kw_only=True):
+    """Which workers to list."""
+
+    limit: Limit = 50
+    cursor: CursorText | None = None
 
 
 class JobEventsQuery(Sent, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """The documents of schedules: what clients send, and what they get."""
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -228,7 +230,7 @@ def schedule_document(record: ScheduleRecord, *, with_payload: bool) -> Schedule
     )
 
 
-def runs_to_come(record: ScheduleRecord, count: int) -> RunsToCome:
+def runs_to_come(record: ScheduleRecord, runs: Iterable[datetime]) -> RunsToCome:
     recurrence = record.schedule.recurrence
     zone = recurrence.zone
     return RunsToCome(
@@ -241,6 +243,6 @@ def runs_to_come(record: ScheduleRecord, count: int) -> RunsToCome:
                 local=at.astimezone(zone).isoformat(timespec="seconds"),
                 due_at=record.when_due(at),
             )
-            for at in record.upcoming(count)
+            for at in runs
         ],
     )

@@ -11,7 +11,7 @@ from gantline.contract.bounds import held
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import Cursor, JobFilter, Visibility
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.status import JobStatus, State, parse_state
 from gantline.contract.store import JobReader
 from gantline.contract.webhook import RESERVED_TYPES
 
@@ -36,6 +36,9 @@ class FindOptions(TypedDict, total=False):
     """Submitted at this instant or later; a timedelta, or a number of seconds, is so long ago."""
     until: datetime | timedelta | float | None
     """Submitted before this instant."""
+    due_before: datetime | timedelta | float | None
+    """Queued jobs that are due before this instant; a timedelta, or a number of seconds, is so far
+    ahead."""
     min_attempts: int | None
     internal: bool | None
     """Gantline's own jobs, deliveries of webhooks, too. They are also found by their type."""
@@ -57,6 +60,7 @@ def query_of(options: FindOptions, now: datetime) -> JobQuery:
         parent_job_id=given.get("parent"),
         created_from=_instant(given.get("since"), now),
         created_before=_instant(given.get("until"), now),
+        due_before=_instant(given.get("due_before"), now, ahead=True),
         min_attempts=given.get("min_attempts") or 0,
         internal=given.get("internal") or False,
         tenant_id=given.get("tenant"),
@@ -68,9 +72,11 @@ def _names(some: Names) -> list[str]:
     return [some] if isinstance(some, str) else [*(some or ())]
 
 
-def _instant(given: datetime | timedelta | None, now: datetime) -> datetime | None:
+def _instant(
+    given: datetime | timedelta | None, now: datetime, *, ahead: bool = False
+) -> datetime | None:
     if isinstance(given, timedelta):
-        return now - given
+        return now + given if ahead else now - given
     if given is not None and given.tzinfo is None:
         raise InvalidInput("An instant needs its time zone.", next_step="Give tzinfo=UTC.")
     return given
@@ -83,12 +89,13 @@ def filter_of(
     *,
     statuses: Iterable[str] = (),
     reasons: Iterable[str] = (),
+    due_before: datetime | None = None,
 ) -> JobFilter:
     """Make what a store is asked for; the tenant is the one that is meant, unless all are."""
     is_named = any(name.startswith(RESERVED_TYPES) for name in query.job_type)
-    chosen = frozenset(map(JobStatus.parse, statuses))
+    chosen = frozenset(map(parse_state, statuses))
     if query.error_code and not chosen:  # most have completed, and none of these has an error
-        chosen = frozenset(JobStatus) - {JobStatus.COMPLETED}
+        chosen = frozenset[State](JobStatus) - {JobStatus.COMPLETED}
     return JobFilter(
         tenant_id=None if query.all_tenants else tenant_id,
         statuses=chosen,
@@ -102,6 +109,7 @@ def filter_of(
         parent_job_id=query.parent_job_id,
         created_from=query.created_from,
         created_before=query.created_before,
+        due_before=due_before,
         min_attempts=query.min_attempts,
         internal=query.internal or is_named,
         visible_to=visible_to,
@@ -111,7 +119,8 @@ def filter_of(
 def make_filter(options: FindOptions, tenant_id: str, now: datetime) -> JobFilter:
     """Read the options; raise InvalidInput. The tenant is meant where they name none."""
     query = query_of(options, now)
-    return filter_of(query, query.tenant_id or tenant_id, statuses=query.status)
+    tenant = query.tenant_id or tenant_id
+    return filter_of(query, tenant, statuses=query.status, due_before=query.due_before)
 
 
 async def find_each(

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -32,8 +33,8 @@ _HEAD_TOO_LARGE: Final = (
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 47\r\nconnection: close\r\n\r\n"
     b"The head of a request may have 64 KiB at most.\n"
 )
-# A proxy is one peer, too.
-_MOST_OF_PEER: Final = 5_000
+# What the process opens besides connections of clients: those to the store, files, its log.
+_OTHER_FILES: Final = 128
 # Who sends on and on what is refused is answered so often, and so many at once.
 _REFUSALS_PER_SECOND: Final = 100.0
 _REFUSALS_AT_ONCE: Final = 20
@@ -50,16 +51,21 @@ class Peers:
     A refusal takes less time than a request, but there may be many times as many.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        """`most` connections of all of them, and half of these of one; a proxy is one, too."""
+        self._most = most
+        self._in_all = 0
         self._connections: dict[str, int] = {}
         self._next_at: dict[str, float] = {}
 
     def connect(self, peer: str) -> bool:
         """Count a connection; say whether the peer may have it."""
+        self._in_all += 1
         self._connections[peer] = self._connections.get(peer, 0) + 1
-        return self._connections[peer] <= _MOST_OF_PEER
+        return self._in_all <= self._most and self._connections[peer] <= self._most // 2
 
     def disconnect(self, peer: str) -> None:
+        self._in_all -= 1
         self._connections[peer] -= 1
         if not self._connections[peer]:
             del self._connections[peer]
@@ -211,7 +217,7 @@ class _Config(uvicorn.Config):
 
     def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(app, **options)
-        self.peers = Peers()
+        self.peers = Peers(most_connections())
 
 
 class _Server(uvicorn.Server):
@@ -250,7 +256,8 @@ class ApiServer:
             ws="none",
             lifespan="on" if has_lifespan else "off",
             log_config=None,
-            log_level="warning",
+            # What anybody may send that is no HTTP is no line of the log.
+            log_level="error",
             access_log=False,
             server_header=False,
             # uvicorn itself believes every caller of this host.
@@ -309,6 +316,27 @@ class ApiServer:
 
     def stop_now(self) -> None:
         self._server.should_exit = self._server.force_exit = True
+
+
+def most_connections() -> int:
+    """How many connections the process can hold; it may open as many files as the system lets it.
+
+    Services often have a soft limit of 1024, which one idle client reaches; then the system would
+    end the connections of all others.
+    """
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _MOST_CONNECTIONS + _OTHER_FILES
+    if resource.RLIM_INFINITY not in (soft, hard):
+        files = min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(files - _OTHER_FILES, _OTHER_FILES)
 
 
 def _listening(host: str, port: int) -> socket.socket:

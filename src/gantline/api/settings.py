@@ -42,16 +42,16 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """After how long to ask again, as a 202 says."""
     hold_request_key_hours: float = 24.0
     """How long an Idempotency-Key is remembered."""
-    cache_seconds: float = 0.0
-    """How long jobs that have ended are kept in memory for reading; 0 is not at all."""
-    cache_jobs: int = 10_000
-    """How many of them."""
     queues_per_tenant: int = 1000
     """In how many queues a tenant may have jobs before a new one is refused to those who may name
     queues that a job type does not declare. Each is a line of everybody's statistics."""
     allowed_hosts: tuple[str, ...] = ()
     """Names in `Host` by which the API may be called; any by default. For an API that is not
     behind a proxy that checks it: no web page can call the API by a name of its own (rebinding)."""
+    live_path: str = "/healthz"
+    """Where the page for liveness is as well, such as /v1/health/live."""
+    ready_path: str = "/readyz"
+    """Where the page for readiness is as well."""
     show_metrics: bool = False
     """Whether /metrics is served beside /healthz and /readyz; to everybody."""
     streams: StreamSettings = StreamSettings()

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -13,7 +14,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from gantline.api import headers as request_headers
-from gantline.api.access import Access
+from gantline.api.access import Access, SubjectMissing
 from gantline.api.call import Call, ClientGone
 from gantline.api.documents import AcceptedDocument, ErrorDetail
 from gantline.api.parsing import decode
@@ -128,7 +129,8 @@ class Submitter:
                 subject_id=asked.subject_id or "",
                 owner=call.principal.id,
             )
-            await self._access.target(call, target, action=Action.SUBMIT)
+            with suppress(SubjectMissing):  # the type may make the subject of the payload
+                await self._access.target(call, target, action=Action.SUBMIT)
             raise
         await self._check_route(call, job_type, named or asked, _own_target(call, new.job))
         return new

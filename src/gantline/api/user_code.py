@@ -161,6 +161,7 @@ class LimitedAuthorizer:
         self._authorizer = authorizer
         self._code = code
         self._name = name_of(type(authorizer).may)
+        self.subject_required: bool = getattr(authorizer, "subject_required", False)
 
     async def may(self, principal: Principal, action: Action, target: Target) -> bool:
         asked = self._authorizer.may(principal, action, target)

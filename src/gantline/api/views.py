@@ -1,5 +1,6 @@
 """Views: a job as documents show it. Never more than the contract says, never operator's detail."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -24,6 +25,8 @@ from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.status import DEAD, ON_REQUEST, Event, JobStatus
 from gantline.contract.webhook import RESERVED_TYPES
 
+LONGEST_RETRY_AFTER_SECONDS: Final = 3600
+"""A job that is due in a month may be cancelled today."""
 _DURING_A_RUN: Final = ON_REQUEST | {Event.CANCEL_REQUESTED}
 
 
@@ -54,6 +57,15 @@ def entity_tag(job: JobSnapshot, now: datetime) -> str:
 
 def state_of(job: JobSnapshot, now: datetime) -> str:
     return job.derived(now) or job.status.value
+
+
+def poll_headers(job: JobSnapshot, now: datetime, usual_seconds: int) -> dict[str, str]:
+    """Say when it is worth asking again for a job that has not ended: not before it is due."""
+    if job.status.is_terminal:
+        return {}
+    waits = 0.0 if job.run_at is None else (job.run_at - now).total_seconds()
+    seconds = max(usual_seconds, math.ceil(min(waits, LONGEST_RETRY_AFTER_SECONDS)))
+    return {"retry-after": str(seconds)}
 
 
 def status_document(job: JobSnapshot, now: datetime) -> StatusDocument:

@@ -201,7 +201,10 @@ class Declarations:
         name: str = "",
         from_start: bool = False,
     ) -> Callable[[F], F]:
-        """Have a function called with each JobEvent of these types, `job.*` for all, in order.
+        """Have a function called with each event of these types, in order.
+
+        Those of jobs are JobEvents, `job.*` for all of them; what handlers emit is a DomainEvent,
+        by its own type, `domain.*` for all.
 
         It is a durable consumer: one worker at a time calls it, and it is called again for an event
         until it returns, or raises Permanent. `name` names its position in the log; without one

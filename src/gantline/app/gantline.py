@@ -23,6 +23,7 @@ from gantline.app.settings import CODE, JobDefaults, Settings
 from gantline.app.wakeup import broker_from_url, wakeup_for
 from gantline.app.watching import Watching
 from gantline.app.webhooks import webhook_settings, webhooks_of
+from gantline.audit.job_entries import JobEntries
 from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
@@ -51,6 +52,7 @@ from gantline.telemetry.tracing import Tracing
 from gantline.wakeups.job_waiter import JobWaiter
 from gantline.wakeups.local import Hub
 from gantline.wakeups.remote import RemoteWakeup
+from gantline.wakeups.snapshot_cache import SnapshotCache
 from gantline.worker.handler import Handler, HandlerRegistry
 from gantline.worker.settings import DEFAULT_SLOTS, WorkerSettings
 from gantline.worker.worker import Worker
@@ -132,6 +134,7 @@ class Gantline(Finding, Declarations):
         self._most_schedules = settings.most_schedules
         self._most_waiting = settings.whole("waiting_per_tenant", least=0, most=10**9)
         self._history_folder = settings["history"]
+        self._read_cache_seconds = settings.number("read_cache_seconds", most=60)
         self.tracing = Tracing(defaults.trace_runs or os.environ.get(TRACE_VARIABLE) or "link")
         self.watching = Watching(self)
         self._process = os.getpid()
@@ -146,6 +149,8 @@ class Gantline(Finding, Declarations):
         if self.webhooks is not None:
             self._take_in(self.webhooks.handler())
             self._listen(self.webhooks.consumer())
+        if self._audit_settings.from_jobs:
+            self._listen(JobEntries.consumer(lambda: self.audit))
         self.bridge = self._make_bridge(settings.named(bridge, "bridge").text)
         if self.bridge is not None:
             self._take_in(self.bridge.handler())
@@ -178,8 +183,16 @@ class Gantline(Finding, Declarations):
             observer=self.watching.observer,
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
+            changed=lambda job_ids: self.snapshots.forget(job_ids),
         )
-        self.waiter = JobWaiter(self.store, self.new_wakeup, lambda: self.is_open)
+        self.snapshots = SnapshotCache(
+            self.manager,
+            seconds=self._read_cache_seconds,
+            monotonic=lambda: self.clock.monotonic(),
+            ask=lambda: self.wakeup.notify(Hint.WATCHED),
+        )
+        """How jobs are shown: from memory for a moment, where a setting says so."""
+        self.waiter = JobWaiter(self.snapshots, self.new_wakeup, lambda: self.is_open)
         self.schedules = Schedules(
             self.store,
             self.manager,
@@ -302,7 +315,7 @@ class Gantline(Finding, Declarations):
             self._check_durability()
             if self.outbox is not None:
                 await self.outbox.open()
-            await self.wakeup.open(None)
+            await self.wakeup.open(self.snapshots.on_hint if self.snapshots.is_on else None)
         except BaseException:
             await self._close_stores()
             raise
@@ -470,12 +483,14 @@ class Gantline(Finding, Declarations):
         """
         try:
             from gantline.api.application import Api  # only its users have the extra
+            from gantline.api.settings import ApiSettings
             from gantline.auth.stream_tokens import StreamTokens
         except ModuleNotFoundError as error:
             raise GantlineError(
                 f"The API needs the module {error.name}, which is not installed.",
                 next_step="Run `pip install 'gantline[api]'`.",
             ) from error
+        settings = settings or ApiSettings()
         api = Api(
             self,
             authenticator=authenticator,
@@ -486,7 +501,9 @@ class Gantline(Finding, Declarations):
             responses=responses,
             stream_tokens=stream_tokens or StreamTokens.from_environment(os.environ, self.clock),
             pages=self.watching.pages(
-                with_metrics=settings is not None and settings.show_metrics,
+                live_path=settings.live_path,
+                ready_path=settings.ready_path,
+                with_metrics=settings.show_metrics,
                 api=lambda: api,
             ),
         )
@@ -528,6 +545,8 @@ class Gantline(Finding, Declarations):
             what = "no declared job is in the queue %r; those with jobs are: %s"
             _log.warning(what, queue, ", ".join(declared))
         await self.open()
+        from gantline.auth.worker_key import WorkerKey  # who only submits needs none
+
         async with self.opened_lifespan() as state:
             worker = Worker(
                 self.store,
@@ -545,6 +564,7 @@ class Gantline(Finding, Declarations):
                 schedules=self.declared_schedules,
                 state=state,
                 find_type=self.find_type,
+                admit=WorkerKey(self.store, clock=self.clock).check,
             )
             relaying = self.outbox.relaying() if self.outbox else nullcontext()
             with self.watching.of(worker):
@@ -610,13 +630,20 @@ class Gantline(Finding, Declarations):
         watch: "LoopWatch | None" = None,
         expects_worker: bool = False,
         requires_broker: bool = False,
+        live_path: str = "/healthz",
+        ready_path: str = "/readyz",
     ) -> "Routes":
         """An ASGI application with `/healthz`, `/readyz` and `/metrics`, to be mounted anywhere.
 
-        `watch` sees the loop that does the work, where another one serves this.
+        `watch` sees the loop that does the work, where another one serves this. With `live_path`
+        and `ready_path` the first two are there as well.
         """
         return self.watching.health_app(
-            watch=watch, expects_worker=expects_worker, requires_broker=requires_broker
+            watch=watch,
+            expects_worker=expects_worker,
+            requires_broker=requires_broker,
+            live_path=live_path,
+            ready_path=ready_path,
         )
 
 

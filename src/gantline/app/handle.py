@@ -88,7 +88,7 @@ class Handle(Generic[R_co]):
     async def status(self) -> JobSnapshot:
         """Read the job as it stands."""
         await self.app.ready()
-        found = await self.app.manager.get(self._ids, tenant_id=self._tenant_id)
+        found = await self.app.snapshots.get(self._ids, tenant_id=self._tenant_id)
         job = next(filter(None, found), None)
         if job is None:
             raise JobNotFound(self.job_id)

@@ -97,25 +97,31 @@ class Watching:
         queues = {*served, *self._app.default_queues()}
         return KnownLabels(frozenset(self._app.registry.job_types), queues)
 
-    def pages(self, *, with_metrics: bool, api: "Callable[[], Api]") -> "dict[str, Routes]":
+    def pages(
+        self, *, live_path: str, ready_path: str, with_metrics: bool, api: "Callable[[], Api]"
+    ) -> "dict[str, Routes]":
         """What an API serves beside itself, by path."""
-        served = self.health_app(with_metrics=with_metrics, api=api)
+        served = self.health_app(
+            live_path=live_path, ready_path=ready_path, with_metrics=with_metrics, api=api
+        )
         return dict.fromkeys(served.pages, served)
 
     def health_app(
         self,
         *,
         watch: "LoopWatch | None" = None,
+        live_path: str = "/healthz",
+        ready_path: str = "/readyz",
         with_metrics: bool = True,
         **expected: Any,
     ) -> "Routes":
         """`expected`: those of HealthPages."""
         from gantline.telemetry.health import HealthPages
-        from gantline.telemetry.health_server import Routes
+        from gantline.telemetry.health_server import METRICS_PATH, HealthPaths, Routes
         from gantline.telemetry.metrics_page import MetricsPage
 
         health = HealthPages(self, watch=watch, **expected)
-        pages = {"/healthz": health.alive, "/readyz": health.ready}
+        pages = HealthPaths(live_path, ready_path).pages(health.alive, health.ready)
         if with_metrics:
-            pages["/metrics"] = MetricsPage(self, watch=watch).page
+            pages[METRICS_PATH] = MetricsPage(self, watch=watch).page
         return Routes(pages)

@@ -16,6 +16,8 @@ NAMESPACE: Final = "audit"
 FIRST_PREVIOUS: Final = "0" * 64
 """The previous hash of the first event of a chain."""
 MOST_IN_A_BLOCK: Final = 100
+JOB: Final = "job:"
+"""What the actor of an entry that a job has made begins with."""
 _DIGITS: Final = 16
 _LAST: Final = 10**_DIGITS - 1
 _PAGE: Final = 100
@@ -34,6 +36,9 @@ class NewAuditEvent(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     actor: str
     payload: dict[str, Any]
+    """Has an `id`, which no other event of the chain has."""
+    repeated_since: datetime | None = None
+    """If it is in the chain already, then with a time from this on; None: it is written once."""
 
 
 class SealedEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -205,8 +210,12 @@ class AuditChains:
 
     async def head(self, tenant_id: str) -> AuditEvent | None:
         """Read the newest event; raise StoreCorrupt where it cannot be read."""
-        block = await self.block_at(tenant_id, _LAST - 1)
+        block = await self.newest_block(tenant_id)
         return block.last if block else None
+
+    async def newest_block(self, tenant_id: str) -> Block | None:
+        """Read the newest block; raise StoreCorrupt where it cannot be read."""
+        return await self.block_at(tenant_id, _LAST - 1)
 
     async def block_at(self, tenant_id: str, version: int) -> Block | None:
         """Read the block that a version is in, or else the next older one."""

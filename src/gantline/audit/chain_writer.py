@@ -1,7 +1,7 @@
 """The writer of the audit trail: appends events to the chains of their tenants."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from gantline.audit.chain import (
     make_write,
     next_link,
 )
-from gantline.contract.audit import ALLOWED, AuditEntry
+from gantline.contract.audit import ALLOWED, DETAILS_LIMIT, AuditEntry
 from gantline.contract.errors import StoreBusy, StoreUnavailable
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
@@ -27,7 +27,6 @@ from gantline.runtime import new_uuid, random
 ACCESS: Final = "access"
 """The aggregate of refusals."""
 _TEXT_LIMIT: Final = 512
-_DETAILS_LIMIT: Final = 4096
 
 _MOST_ROUNDS: Final = 100
 _PAUSE_BETWEEN_SECONDS: Final = 0.005
@@ -37,6 +36,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 _WRITE_ATTEMPTS: Final = 3
 _MOST_WAITING: Final = 10_000
 _MOST_APPENDERS: Final = 1_000
+_BLOCKS_LOOKED_AT: Final = 20
 
 _KEPT: Final = (
     "action",
@@ -67,7 +67,7 @@ def build_event(entry: AuditEntry) -> NewAuditEvent:
     """Build what is kept of an entry. The id makes each event unique, so that no store takes it for
     the repeat of another one."""
     shown = _hide_unknown_job(entry)
-    payload: dict[str, Any] = {"id": new_uuid().hex}
+    payload: dict[str, Any] = {"id": entry.event_id or new_uuid().hex}
     for name in _KEPT:
         if text := storable(getattr(shown, name), _TEXT_LIMIT):
             payload[_to_camel(name)] = text
@@ -80,6 +80,7 @@ def build_event(entry: AuditEntry) -> NewAuditEvent:
         type=storable(shown.operation or shown.action, _TEXT_LIMIT),
         actor=storable(shown.actor, _TEXT_LIMIT),
         payload=payload,
+        repeated_since=entry.at if entry.event_id else None,
     )
 
 
@@ -104,7 +105,7 @@ def _limit_details(details: Any) -> Any:
         body = msgspec.json.encode(details)
     except UnicodeEncodeError:
         return {"omitted": "is no text"}
-    if len(body) > _DETAILS_LIMIT:
+    if len(body) > DETAILS_LIMIT:
         return {"omitted": f"{len(body)} bytes"}
     return msgspec.json.decode(body)
 
@@ -112,6 +113,10 @@ def _limit_details(details: Any) -> Any:
 def _to_camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def _id_of(event: NewAuditEvent | AuditEvent) -> str:
+    return str(event.payload.get("id"))
 
 
 class ChainWriter:
@@ -181,11 +186,13 @@ class _Appender:
         for number in range(_MOST_ROUNDS):
             if number:
                 await asyncio.sleep(_choose_pause(number) if number > _ROUNDS_WITHOUT_PAUSE else 0)
-            block = await self._build_block(new)
-            (result,) = await self._write([make_write(block)])
-            if isinstance(result, Applied):  # else another writer has appended meanwhile
+            there = await self._find_repeats(new)
+            block = await self._build_block([one for one in new if _id_of(one) not in there])
+            results = await self._write([make_write(block)]) if block else [Applied(0)]
+            if isinstance(results[0], Applied):  # else another writer has appended meanwhile
                 self._ended_at = asyncio.get_running_loop().time()
-                return block
+                there |= {_id_of(event): event for event in block}
+                return [there[_id_of(one)] for one in new]
         raise StoreBusy("Others kept writing to the audit chain.", next_step="Try again.")
 
     async def _give_way(self) -> None:
@@ -193,6 +200,22 @@ class _Appender:
         since = asyncio.get_running_loop().time() - self._ended_at
         if 0 <= since < _PAUSE_BETWEEN_SECONDS:
             await asyncio.sleep(_PAUSE_BETWEEN_SECONDS - since)
+
+    async def _find_repeats(self, new: Iterable[NewAuditEvent]) -> dict[str, AuditEvent]:
+        """Find, by their ids, those that are in the newest blocks already.
+
+        Between a look and the write of a block no other writer can append: the write is refused.
+        """
+        repeated = [(one.repeated_since, _id_of(one)) for one in new if one.repeated_since]
+        since = min((since for since, _ in repeated), default=None)
+        found: dict[str, AuditEvent] = {}
+        block = await self._chains.newest_block(self._tenant_id) if since else None
+        for _ in range(_BLOCKS_LOOKED_AT):
+            if block is None or since is None or block.last.time < since:
+                break
+            found |= {_id_of(event): event for event in block.events}
+            block = await self._chains.block_at(self._tenant_id, block.events[0].version - 1)
+        return {id_: found[id_] for _, id_ in repeated if id_ in found}
 
     async def _build_block(self, new: Sequence[NewAuditEvent]) -> list[AuditEvent]:
         now = await self._store.ping()

@@ -16,6 +16,9 @@ class AuditSettings(CheckedStruct, frozen=True, kw_only=True):
     retention: timedelta | None = DEFAULT_RETENTION
     """Workers remove from the store what is older, an hour at least; None keeps all."""
 
+    from_jobs: bool = False
+    """Whether handlers make entries, by `ctx.audit`: then workers read all events for it."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         name = "The retention of the audit trail"

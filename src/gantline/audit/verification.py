@@ -10,6 +10,7 @@ import msgspec
 from gantline.audit.chain import (
     DECODE_ERRORS,
     FIRST_PREVIOUS,
+    JOB,
     AuditEvent,
     FaultyEntry,
     Instant,
@@ -197,7 +198,8 @@ class Verifier:
             return
         if (gone := self._removed.get(event.version)) and gone.last != event.sealed:
             self._find(FindingKind.EDITED, event, "it is another one than is said to be removed")
-        if event.type == PRUNED and (removed := _read_removed(event)):
+        is_of_job = event.actor.startswith(JOB)  # whose entries may be of any type
+        if event.type == PRUNED and not is_of_job and (removed := _read_removed(event)):
             if lie := self._find_lie(event, removed):
                 self._find(FindingKind.EDITED, event, lie)
             self._removed.setdefault(removed.through, removed)

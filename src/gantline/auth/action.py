@@ -32,8 +32,14 @@ class Action(StrEnum):
     MANAGE_WEBHOOKS = "webhooks:manage"
     MANAGE_KEYS = "keys:manage"
     READ_AUDIT = "audit:read"
+    READ_WORKERS = "workers:read"
+    """The worker processes that live: their hosts, what they serve."""
+    RUN = "workers:run"
+    """Run jobs, where the installation requires a key of its workers. No role gives it."""
 
 
-INSTALLATION_WIDE: Final = frozenset({Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.ROUTE})
-"""What affects every tenant: a queue is paused, and a type is disabled, for all of them; and they
-wait behind what is put into their queue, or before them."""
+INSTALLATION_WIDE: Final = frozenset(
+    {Action.MANAGE_QUEUES, Action.MANAGE_TYPES, Action.ROUTE, Action.READ_WORKERS, Action.RUN}
+)
+"""What affects every tenant: a queue is paused, and a type is disabled, for all of them; they wait
+behind what is put into their queue, or before them; and they share the workers."""

@@ -55,6 +55,7 @@ _OPERATOR: Final = (
         Action.MANAGE_QUEUES,
         Action.MANAGE_TYPES,
         Action.MANAGE_WEBHOOKS,
+        Action.READ_WORKERS,
     }
     | {Action.MANAGE_SCHEDULES, Action.READ_ERRORS}
 )
@@ -69,15 +70,28 @@ class DefaultAuthorizer:
 
     Only an admin submits in somebody else's name. Another tenant is open to a principal of the
     system only, and only by a role; so is what touches every tenant.
+
+    With `subject_required` nobody submits a job without a subject, and one that has none is
+    nobody's own: only a role opens it.
     """
+
+    subject_required = False
+
+    def __init__(self, *, subject_required: bool = False) -> None:
+        self.subject_required = subject_required
 
     async def may(self, principal: Principal, action: Action, target: Target) -> bool:
         if not (_has_scope(principal, action) and _has_type(principal, action, target)):
             return False
         if action is Action.SUBMIT and target.owner != principal.id:
             return False
+        lacks_subject = self.subject_required and not target.subject_id
+        if action is Action.SUBMIT and lacks_subject and target.job_type is not None:
+            return False
         if _allows_by_role(principal, action):
             return principal.is_system or target.tenant_id == principal.tenant_id
+        if action in _OF_ONES_OWN and lacks_subject:
+            return False
         return target.tenant_id == principal.tenant_id and _allows_without_role(
             principal, action, target
         )
@@ -97,6 +111,7 @@ class DefaultAuthorizer:
             job_types=principal.job_types,
             owner=principal.id,
             subjects=principal.subjects,
+            subject_required=self.subject_required,
         )
 
 

@@ -43,6 +43,7 @@ _AUDITED_ONLY_WHEN_REFUSED: Final = frozenset(
         Action.READ_TYPES,
         Action.READ_SCHEDULES,
         Action.READ_AUDIT,
+        Action.READ_WORKERS,
         Action.SUBMIT,
         Action.ROUTE,
     }

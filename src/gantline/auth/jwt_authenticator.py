@@ -28,7 +28,8 @@ DEFAULT_ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 LARGEST: Final = 16 * 1024
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _OPTIONS: Final[Any] = {
-    "require": ["exp", "iss", "aud", "sub"],
+    # And the claim that says who it is, which the mapping reads.
+    "require": ["exp", "iss", "aud"],
     "strict_aud": False,
     # Checked by our own clock, below.
     "verify_exp": False,

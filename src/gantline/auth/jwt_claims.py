@@ -25,8 +25,10 @@ class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
     A claim with several values is a list, or one text with blanks between them.
     """
 
+    id: Claim = "sub"
+    """Who it is: `oid` where that of Entra ID shall be, or any other that is a text and stays."""
     id_prefix: str = "user"
-    """Before the `sub`; use another for each issuer, whose users may have the same names."""
+    """Before it; use another for each issuer, whose users may have the same names."""
     tenant: Claim | None = "tenant"
     default_tenant: str | None = None
     """For tokens without the claim; None refuses them."""
@@ -45,7 +47,9 @@ class ClaimMapping(msgspec.Struct, frozen=True, kw_only=True):
         """Read the claims of a token that was checked; raise InvalidCredentials."""
         roles = _read_names(claims, self.roles)
         return Principal(
-            id=_check_name(f"{self.id_prefix}:", claims.get("sub"), _ID_LIMIT, "sub"),
+            id=_check_name(
+                f"{self.id_prefix}:", _read_claim(claims, self.id), _ID_LIMIT, _spell(self.id)
+            ),
             tenant_id=self._tenant_of(claims),
             roles=frozenset(self.role_names[name] for name in roles if name in self.role_names),
             scopes=_read_actions(claims, self.scopes) if self.scopes else None,
@@ -68,6 +72,10 @@ def _read_claim(claims: Mapping[str, Any], claim: Claim | None) -> Any:
     for part in (claim,) if isinstance(claim, str) else claim:
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def _spell(claim: Claim) -> str:
+    return claim if isinstance(claim, str) else ".".join(claim)
 
 
 def _check_name(prefix: str, value: Any, limit: int, what: str) -> str:

@@ -68,7 +68,8 @@ class Bridge:
 
 
 class OutcomePublisher:
-    """Publish every event as a CloudEvent, on the topic `job.completed.<type>`."""
+    """Publish every event as a CloudEvent, on the topic of its type and that of its job:
+    `job.completed.<type>`."""
 
     def __init__(self, broker: Broker, *, name: str) -> None:
         self.name = name

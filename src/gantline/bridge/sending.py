@@ -16,7 +16,6 @@ from gantline.contract.envelope import AnyEnvelope, read_members
 from gantline.contract.job import Job, read_job
 from gantline.contract.job_event import JobEvent
 from gantline.contract.policy import Policy
-from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.status import Event
 from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.submitter import Submission
@@ -33,8 +32,8 @@ class EnvelopePublisher:
         self._broker = broker
 
     @staticmethod
-    def wants(event: LoggedEvent) -> bool:
-        return event.job_type == SEND_TYPE and event.entry.event is Event.SUBMITTED
+    def wants(event_type: str, job_type: str) -> bool:
+        return (event_type, job_type) == (f"job.{Event.SUBMITTED}", SEND_TYPE)
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         jobs = [read_job(bytes(event.job.payload)) for event in events]

@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 class SeenEvent(NamedTuple):
-    """Something that happened to a job, and how the job stood then."""
+    """Something that happened to a job, and how the job stood then; or what it emitted."""
 
     at: datetime
     event: str
@@ -49,11 +49,16 @@ class SeenEvent(NamedTuple):
     job_type: str
     status: JobStatus
     reason: str | None
-    attempt: int
-    error_code: str | None
-    error_message: str | None
+    """Of a domain event what it is about: `PassportVersion:<id>`."""
+    attempt: int | None
+    error_code: str | None = None
+    error_message: str | None = None
     tenant_id: str | None = None
     """None from a server: of the tenant that is asked for."""
+
+    @property
+    def is_domain_event(self) -> bool:
+        return self.attempt is None
 
 
 class TypeSeen(msgspec.Struct, frozen=True, rename="camel"):

@@ -143,7 +143,10 @@ async def redrive(cli: Cli, /, dry_run: bool, yes: bool, **chosen_by: Any) -> No
             page = chosen[start : start + _PAGE]
             redriven += await backend.redrive_dead(page, selection.chosen_by)
             say(f"{min(start + _PAGE, len(chosen))} of {len(chosen)}")
-        cli.output.one({"redriven": redriven, "failed": len(chosen) - redriven})
+        failed = len(chosen) - redriven
+        cli.output.one({"redriven": redriven, "failed": failed})
+        if failed:
+            say("`gantline job redrive ID` says why one of them could not be queued again.")
 
 
 @dead.command()

@@ -15,6 +15,7 @@ from gantline.app.settings import Value
 from gantline.app.wakeup import broker_from_url
 from gantline.app.webhooks import webhook_settings
 from gantline.cli.command import FAILED, command
+from gantline.cli.health import health_paths
 from gantline.cli.options import (
     MOST_PROCESSES,
     named_for_workers,
@@ -111,7 +112,9 @@ def _settings(cli: Cli, app: Gantline | None) -> Check:
         lambda: parse_queues(named["queues"]),
         lambda: named.whole("processes", least=1, most=MOST_PROCESSES),
         lambda: parse_address(named["health"]) if named["health"] else None,
+        lambda: health_paths(cli),
         lambda: named.choice("require_broker", "yes", "no"),
+        lambda: named.choice("subject_required", "yes", "no"),
         lambda: named.choice("log_format", "text", "json"),
         lambda: rate_limits(named),
         lambda: trusted_proxies(named),

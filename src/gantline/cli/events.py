@@ -72,4 +72,5 @@ def _row(event: SeenEvent, now: datetime) -> dict[str, Any]:
         "reason": event.reason,
         "attempt": event.attempt,
         **error_fields(event.error_code, event.error_message, None),
+        **({"why": event.reason} if event.is_domain_event else {}),
     }

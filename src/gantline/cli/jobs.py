@@ -16,7 +16,7 @@ from gantline.app.settings import FLAG
 from gantline.auth.action import Action
 from gantline.cli.backend import Backend, Found, Kind
 from gantline.cli.command import command, confirm
-from gantline.cli.options import Seconds, parse_id, span, span_text
+from gantline.cli.options import Seconds, instant_ahead, parse_id, span, span_text
 from gantline.cli.output import job_row, log_row
 from gantline.cli.searching import search_options
 from gantline.cli.session import Cli, all_tenants_option
@@ -26,7 +26,7 @@ from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.job import MAX_DELAY
 from gantline.contract.query import Cursor, JobFilter
 from gantline.contract.retention import Retention
-from gantline.contract.status import TERMINAL, JobStatus
+from gantline.contract.status import TERMINAL, JobStatus, parse_state
 from gantline.contract.store import JobStore
 from gantline.manager.manager import Acted
 from gantline.manager.pruner import Pruner
@@ -131,7 +131,13 @@ async def get(cli: Cli, job_id: str) -> None:
 @click.option(
     "--status",
     multiple=True,
-    help="Queued, Running, Completed, Failed, Poisoned or Cancelled.",
+    help="Queued, Running, Completed, Failed, Poisoned or Cancelled; or Scheduled, Retrying, "
+    "Cancelling.",
+)
+@click.option(
+    "--due-before",
+    type=instant_ahead,
+    help="Queued, and due before: 2h from now, or 2026-11-01T12:00.",
 )
 @search_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -139,10 +145,10 @@ async def get(cli: Cli, job_id: str) -> None:
 async def list_(cli: Cli, /, limit: int, **options: Unpack[FindOptions]) -> None:
     """List jobs, newest first.
 
-    What every option asks for must hold. --code and --attempts are compared job by job: give
-    --since where there are millions.
+    What every option asks for must hold. --code, --attempts, Scheduled and Retrying are compared
+    job by job: give --since where there are millions.
     """
-    options["status"] = [JobStatus.parse(name) for name in options["status"] or ()]
+    options["status"] = [parse_state(name) for name in options["status"] or ()]
     async with cli.backend() as backend:
         found = await backend.find(limit, **options)
         show_jobs(cli, backend, found, COLUMNS)

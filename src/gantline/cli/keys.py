@@ -15,14 +15,16 @@ from gantline.auth.api_keys import MAX_AGE_SECONDS, ApiKeys
 from gantline.auth.peppers import Peppers, new_pepper
 from gantline.auth.principal import Role
 from gantline.auth.rate_limit import read_rate_limit
+from gantline.auth.worker_key import is_worker_key_required, require_worker_key
 from gantline.cli.command import command, confirm
 from gantline.cli.made_by_key import Made, MadeByKey
 from gantline.cli.options import span
 from gantline.cli.session import Cli, CliAudit
 from gantline.cli.store_choice import store_label
 from gantline.cli.table import Columns
-from gantline.cli.talk import say, write
+from gantline.cli.talk import counted, say, write
 from gantline.contract.errors import InvalidInput
+from gantline.manager.sessions import live_sessions
 
 _COLUMNS: Final = Columns(
     ("keyId", "name", "state", "roles", "isSystem", "createdAt", "expiresAt", "lastUsedAt"),
@@ -198,6 +200,28 @@ def _say_what_goes_on(key_id: str, active: int, *, was_asked: bool) -> None:
             f"What it made goes on ({active}). To disable it: "
             f"gantline key revoke {key_id} --disable-made"
         )
+
+
+@key.command()
+@click.option(
+    "--require/--waive", default=None, help="Let only workers with a key run jobs, or any worker."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@command
+async def workers(cli: Cli, /, require: bool | None, yes: bool) -> None:
+    """Show or say whether a worker needs a key: GANTLINE_WORKER_KEY."""
+    async with cli.opened() as store:
+        if require is not None:
+            if require and not yes:
+                alive = counted(len(await live_sessions(store)), "worker")
+                await confirm(f"have those of {alive} stop that have no key")
+            details = {"required": require}
+            audit = cli.audit(store)
+            await audit.done("requireWorkerKey", Action.MANAGE_KEYS, "workers", details)
+            await require_worker_key(store, required=require)
+        cli.output.one({"required": await is_worker_key_required(store)})
+        if require:
+            say("A worker without a valid key does not start; one that runs stops in 20 seconds.")
 
 
 @key.command()

@@ -16,7 +16,6 @@ from gantline.cli.table import Columns
 from gantline.cli.talk import say
 from gantline.contract.errors import GantlineError
 from gantline.contract.job import DEFAULT_TENANT
-from gantline.manager.sessions import live_sessions
 from gantline.worker.settings import WorkerSettings
 
 _STATS: Final = Columns(
@@ -51,13 +50,11 @@ async def stats(cli: Cli) -> None:
 @command
 async def sessions(cli: Cli) -> None:
     """List live worker processes."""
-    async with cli.opened() as store:
-        rows = [
-            {**msgspec.to_builtins(session), "serves": _as_typed(session.queues)}
-            for session in await live_sessions(store)
-        ]
-        empty = f"No worker is alive. Start one: {cli.worker_command}"
-        cli.output.rows(rows, _SESSIONS, empty=empty)
+    async with cli.backend() as backend:
+        found = await backend.sessions()
+    rows = [{**msgspec.to_builtins(one), "serves": _as_typed(one.queues)} for one in found]
+    empty = f"No worker is alive. Start one: {cli.worker_command}"
+    cli.output.rows(rows, _SESSIONS, empty=empty)
 
 
 def _as_typed(queues: Mapping[str, int]) -> str:

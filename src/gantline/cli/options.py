@@ -60,6 +60,11 @@ def instant_or_span(text: str) -> datetime:
     return now() - span(text)
 
 
+def instant_ahead(text: str) -> datetime:
+    """Read an instant, or how far ahead; an instant without a zone is in UTC."""
+    return now() + span(text) if _SPAN.fullmatch(text) else instant_or_span(text)
+
+
 def span_text(length: timedelta) -> str:
     """As one would type it, in the largest unit that fits: 90d, 12h, 30m, 45s."""
     for unit, name in _UNITS.items():

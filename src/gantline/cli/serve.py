@@ -14,15 +14,18 @@ from gantline.app import Gantline
 from gantline.auth.api_key_authenticator import ApiKeyAuthenticator
 from gantline.auth.api_keys import ApiKeys
 from gantline.auth.authenticator import AllowAnonymous
+from gantline.auth.authorizer import DefaultAuthorizer
 from gantline.auth.hosts import LOOPBACK, is_loopback, names_for
 from gantline.auth.peppers import Peppers
 from gantline.auth.principal import Principal, Role
 from gantline.cli.command import exiting
+from gantline.cli.health import health_paths, path_options
 from gantline.cli.options import rate_limits, trusted_proxies
 from gantline.cli.process import run_tuned
 from gantline.cli.session import Cli, load_target, pass_cli, warn_of
 from gantline.cli.talk import Say, log_as, say
 from gantline.contract.errors import AuthMisconfigured, GantlineError, InvalidInput
+from gantline.telemetry.health_server import HealthPaths
 
 if TYPE_CHECKING:
     from gantline.api.application import Api
@@ -42,6 +45,7 @@ _DEV_PORT = 8080
     help="Treat every caller as an operator instead of asking for an API key.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format.")
+@path_options
 @pass_cli
 def api(
     cli: Cli,
@@ -50,6 +54,8 @@ def api(
     port: int,
     allow_anonymous: bool,
     log_format: str | None,
+    live_path: str | None,
+    ready_path: str | None,
 ) -> None:
     """Serve the HTTP API of an application.
 
@@ -82,7 +88,8 @@ def api(
         made = jobs.api(
             authenticator=None if allow_anonymous else _by_key(jobs),
             allow_anonymous=allow_anonymous,
-            settings=_settings(cli),
+            authorizer=_authorizer(cli),
+            settings=_settings(cli, health_paths(cli, live_path, ready_path)),
         )
         server = server_class(made, host=host, port=port, names=names, proxies=proxies)
         return run_tuned(_serve_jobs(jobs, server, report))
@@ -90,12 +97,21 @@ def api(
     sys.exit(exiting(run))
 
 
-def _settings(cli: Cli) -> "ApiSettings":
+def _authorizer(cli: Cli) -> DefaultAuthorizer:
+    required = cli.settings.choice("subject_required", "yes", "no") == "yes"
+    return DefaultAuthorizer(subject_required=required)
+
+
+def _settings(cli: Cli, paths: HealthPaths) -> "ApiSettings":
     from gantline.api.rate_limits import RateLimits
     from gantline.api.settings import ApiSettings
 
     per_key, per_tenant = rate_limits(cli.settings)
-    return ApiSettings(rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant))
+    return ApiSettings(
+        rate_limits=RateLimits(per_key=per_key, per_tenant=per_tenant),
+        live_path=paths.live,
+        ready_path=paths.ready,
+    )
 
 
 def _names(cli: Cli, host: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from gantline.api.documents import (
     ListedJob,
     QueuesDocument,
     StatusDocument,
+    WorkerDocument,
 )
 from gantline.api.searching import FindOptions
 from gantline.audit.chain import EVERYTHING, AuditEvent, AuditFilter, FaultyEntry
@@ -28,6 +29,7 @@ from gantline.contract.errors import (
     NotAuthenticated,
     ServerError,
 )
+from gantline.contract.status import JobStatus
 from gantline.manager.manager import Acted
 
 _TIMEOUT_SECONDS: Final = 15.0
@@ -94,6 +96,18 @@ class ServerBackend(AsyncClient):
                 next_step="Give --follow, or name the store by --store.",
             )
         async for event in self.follow_jobs():
+            if (emitted := event.emitted) is not None:
+                if is_chosen(emitted.job_type):
+                    yield SeenEvent(
+                        at=emitted.occurred_at,
+                        event=emitted.event_type,
+                        job_id=emitted.job_id,
+                        job_type=emitted.job_type,
+                        status=JobStatus.COMPLETED,
+                        reason=f"{emitted.aggregate_type}:{emitted.aggregate_id}",
+                        attempt=None,
+                    )
+                continue
             if (job := event.status) is None:
                 say("Some events were missed: the server does not know them any more.")
                 continue
@@ -169,7 +183,10 @@ class ServerBackend(AsyncClient):
                 answers.append(job_id)
         return answers
 
-    # -- queues and types -------------------------------------------------------------------------
+    # -- queues, workers and types ----------------------------------------------------------------
+
+    async def sessions(self) -> list[WorkerDocument]:
+        return [one async for one in self.workers()]
 
     async def queues(
         self, *, queue: Sequence[str] = (), limit: int = _MOST_COUNTED

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from uuid import UUID
@@ -22,6 +22,7 @@ from gantline.api.documents import (
     QueuesDocument,
     QueueState,
     StatusDocument,
+    WorkerDocument,
 )
 from gantline.api.envelopes import read_envelope
 from gantline.api.requests import DepthCap
@@ -43,7 +44,8 @@ from gantline.cli.prepare import prepare, prepare_said
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
-from gantline.contract.errors import GantlineError, JobNotFound
+from gantline.contract.domain_event import read_emitted
+from gantline.contract.errors import GantlineError, JobNotFound, KeyTaken
 from gantline.contract.query import JobFilter, LaneCounts
 from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent
 from gantline.contract.status import DEAD
@@ -176,11 +178,13 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
 
         position = await self._store.last_event()
         for event in await self._last_events(last, position, matching):
-            yield _seen(event)
+            for seen in _seen(event):
+                yield seen
         while follow:
             page = await self._store.events(after=position, limit=_PAGE)
             for event in matching(page):
-                yield _seen(event)
+                for seen in _seen(event):
+                    yield seen
             if page:
                 position = page[-1].sequence
             else:
@@ -215,7 +219,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
             job_ids, tenant_id=self._cli.tenant, actor=self._cli.actor
         )
         await self._cli.hint(self._store)
-        return answers
+        return [
+            KeyTaken(one.holder, is_shown=True) if isinstance(one, KeyTaken) else one
+            for one in answers
+        ]
 
     async def redrive_dead(self, job_ids: Sequence[UUID], chosen_by: Mapping[str, Any]) -> int:
         """Queue dead letters again; return how many could be. `chosen_by` is for the audit."""
@@ -271,6 +278,10 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
     async def _queue_state(self, queue: str) -> QueueState:
         await self._cli.hint(self._store, Hint.SWITCHED)
         return queue_state(queue, self._switches)
+
+    async def sessions(self) -> list[WorkerDocument]:
+        found = await live_sessions(self._store)
+        return msgspec.convert(found, list[WorkerDocument], from_attributes=True)
 
     async def types(self) -> list[TypeSeen]:
         await self._switches.refresh()
@@ -357,9 +368,10 @@ def _logged(row: LogEntry) -> LoggedEntry:
     return LoggedEntry(history_entry(row, with_session=True, with_error_type=True), detail)
 
 
-def _seen(event: LoggedEvent) -> SeenEvent:
+def _seen(event: LoggedEvent) -> Iterator[SeenEvent]:
+    """What a row of the log says: what was emitted with it, then what happened to its job."""
     entry = event.entry
-    return SeenEvent(
+    own = SeenEvent(
         at=entry.at,
         event=entry.event.value,
         job_id=entry.job_id,
@@ -371,3 +383,8 @@ def _seen(event: LoggedEvent) -> SeenEvent:
         error_message=entry.error.message if entry.error else None,
         tenant_id=event.tenant_id,
     )
+    for one in read_emitted(entry.emitted):
+        if not one.is_audit:
+            about = f"{one.aggregate}:{one.aggregate_id}"
+            yield own._replace(event=one.type, reason=about, attempt=None)
+    yield own

@@ -52,7 +52,7 @@ class StoreSchedules:
 
     async def next_runs(self, name: str, count: int) -> RunsToCome:
         stored = await self._schedules.get(self._cli.tenant, name)
-        return runs_to_come(stored.record, count)
+        return runs_to_come(stored.record, stored.record.upcoming(count))
 
     async def add_schedule(self, new: NewSchedule) -> ScheduleDocument:
         payload = new.payload if isinstance(new.payload, msgspec.Raw) else _NULL

@@ -68,10 +68,14 @@ class StoreWebhooks:
             home, self._settings or WebhookSettings(vault=Vault(Peppers.random()))
         )
 
-    async def create_webhook(self, spec: WebhookToKeep) -> IssuedWebhook:
+    async def create_webhook(
+        self, spec: WebhookToKeep, *, secret: str | None = None
+    ) -> IssuedWebhook:
         self._check_key()
         await self._managing("createWebhook", None, host=host_of(spec.url))
-        return await self._webhooks.create(spec, tenant_id=self._cli.tenant, actor=self._cli.actor)
+        return await self._webhooks.create(
+            spec, tenant_id=self._cli.tenant, actor=self._cli.actor, secret=secret
+        )
 
     async def webhooks(self) -> list[WebhookEndpoint]:
         return await self._webhooks.listed(tenant_id=self._cli.tenant)

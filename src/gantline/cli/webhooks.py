@@ -18,9 +18,9 @@ from gantline.cli.options import parse_id, span
 from gantline.cli.session import Cli
 from gantline.cli.table import Columns
 from gantline.cli.talk import say
+from gantline.contract.domain_event import ALL_DOMAIN_EVENTS, ALL_EVENTS
 from gantline.contract.errors import GantlineError, InvalidInput
 from gantline.contract.webhook import (
-    ALL_EVENTS,
     DELIVERY_TYPE,
     EVENT_TYPES,
     OUTCOMES,
@@ -64,8 +64,9 @@ def webhook() -> None:
     "--event",
     "event_types",
     multiple=True,
-    type=click.Choice([*EVENT_TYPES, ALL_EVENTS]),
-    help="Events to send; default: all ends of jobs.",
+    metavar="TYPE",
+    help=f"Events to send: {', '.join((*EVENT_TYPES, ALL_EVENTS))}, domain events by their types, "
+    f"{ALL_DOMAIN_EVENTS}; default: all ends of jobs.",
 )
 @click.option("--type", "job_types", multiple=True, help="Only of these job types; default: all.")
 @click.option("--description", default="")
@@ -79,6 +80,11 @@ def webhook() -> None:
 @click.option("--timeout", "answered_within", type=span, default="30s", show_default=True)
 @click.option("--retry", "waits", type=span, multiple=True, help="A wait before a retry.")
 @click.option("--concurrency", type=click.IntRange(1, 100), default=4, show_default=True)
+@click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Where the secret is that its receiver has already; `-` reads it from standard input.",
+)
 @command
 async def add(
     cli: Cli,
@@ -87,9 +93,11 @@ async def add(
     job_types: tuple[str, ...],
     answered_within: timedelta,
     waits: tuple[timedelta, ...],
+    secret_file: str | None,
     **others: Any,
 ) -> None:
-    """Create a webhook for the tenant. Its secret is shown only once."""
+    """Create a webhook for the tenant. Its secret is shown only once, one of a file not at all."""
+    secret = None if secret_file is None else _read_secret(secret_file)
     webhook = WebhookToKeep(
         event_types=event_types or OUTCOMES,
         job_types=job_types,
@@ -98,7 +106,7 @@ async def add(
         **others,
     )
     async with cli.backend(create=True) as backend:
-        issued = await backend.create_webhook(_checked(webhook))
+        issued = await backend.create_webhook(_checked(webhook), secret=secret)
         known = await backend.known("type") if job_types else None
         _show_issued(cli, issued)
         for name in job_types:
@@ -339,6 +347,13 @@ async def verify(cli: Cli, body: str, headers: tuple[str, ...], tolerance: timed
     cli.output.one({"webhookId": done.webhook_id, "sentAt": done.sent_at.isoformat()})
 
 
+def _read_secret(file: str) -> str:
+    try:
+        return (sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")).strip()
+    except UnicodeError:
+        raise InvalidInput("The secret is not text in UTF-8.") from None
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
@@ -364,5 +379,8 @@ def _counted(deliveries: int) -> str:
 
 def _show_issued(cli: Cli, issued: IssuedWebhook) -> None:
     row: dict[str, Any] = msgspec.to_builtins(issued.webhook)
+    if not issued.secret:
+        cli.output.one(row)
+        return
     cli.output.one({"webhookId": row.pop("webhookId"), "secret": issued.secret, **row})
     say("Keep the secret now: it is shown this once.")

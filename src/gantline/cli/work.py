@@ -19,8 +19,9 @@ import click
 import msgspec
 
 from gantline.app import Gantline
+from gantline.auth.worker_key import WorkerKey
 from gantline.cli.command import exiting
-from gantline.cli.health import health_address, supervise, watched
+from gantline.cli.health import HealthPort, health_port, path_options, supervise, watched
 from gantline.cli.options import (
     MOST_PROCESSES,
     Recycle,
@@ -39,7 +40,6 @@ from gantline.cli.talk import Say, counted, log_as, notice_when_slow
 from gantline.contract.errors import InvalidInput
 from gantline.runtime import start_thread
 from gantline.telemetry.health import require_broker
-from gantline.telemetry.health_server import ListenAddress
 from gantline.webhooks.endpoints import ENDPOINTS
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.worker import Worker
@@ -84,6 +84,7 @@ _EXIT_AT_ONCE: Final = 130
     help="Plain lines, or one JSON object per line.",
 )
 @click.option("--health", help="Serve health and metrics at this address: :8081.")
+@path_options
 @click.option(PARENT_PIPE, type=int, hidden=True, help="Started by a supervisor, which holds it.")
 @pass_cli
 def worker(
@@ -96,6 +97,8 @@ def worker(
     log_level: str,
     log_format: str | None,
     health: str | None,
+    live_path: str | None,
+    ready_path: str | None,
     parent_pipe: int | None,
 ) -> None:
     """Run jobs of the application MODULE:APP until stopped."""
@@ -113,7 +116,7 @@ def worker(
         drain = named if asked is None else asked
         if parent_pipe is not None:
             stop_with_parent(parent_pipe, lambda: drain)
-        address = health_address(cli, health)
+        port = health_port(cli, health, live_path, ready_path)
         count = processes or cli.settings.whole("processes", least=1, most=MOST_PROCESSES)
         app, choice = cli.app_to_run(target)
         if _requires_broker(cli):
@@ -124,9 +127,9 @@ def worker(
         drain = settings.drain
         if parent_pipe is None and (count > 1 or limits != Recycle()):
             asyncio.run(_try_the_store(app, choice, report))  # fail here, and not in every child
-            return supervise(count, _child_command(), address, drain=drain, say=report)
+            return supervise(count, _child_command(), port, drain=drain, say=report)
         announced = choice if parent_pipe is None else None
-        return run_tuned(_work(cli, app, settings, address, report, announced))
+        return run_tuned(_work(cli, app, settings, port, report, announced))
 
     sys.exit(exiting(run))
 
@@ -172,6 +175,7 @@ async def _open(app: Gantline, choice: StoreChoice, report: Say) -> None:
     with notice_when_slow(label, app.store.capabilities.patience, report=report):
         await app.open()
         await app.store.ping()
+        await WorkerKey(app.store, clock=app.clock).check()
         has_webhooks = bool(await app.store.read_records(ENDPOINTS, limit=1))
     await app.switches.refresh()
     if app.switches.closed is not None and app.switches.closed.has_moved:
@@ -185,14 +189,14 @@ async def _work(
     cli: Cli,
     app: Gantline,
     settings: WorkerSettings,
-    address: ListenAddress | None,
+    port: HealthPort | None,
     report: Say,
     announced: StoreChoice | None,
     beside: AbstractAsyncContextManager[None] | None = None,
 ) -> int:
     if announced is not None:
         await _open(app, announced, report)
-    with watched(app, address, requires_broker=_requires_broker(cli), say=report):
+    with watched(app, port, requires_broker=_requires_broker(cli), say=report):
         async with _opened(app), beside or nullcontext(), app.working(settings) as running:
             signals = _StopSignals(running, settings.drain, report)
             served = ", ".join(f"{queue} ({slots})" for queue, slots in settings.queues.items())
@@ -321,8 +325,8 @@ def dev(
         settings = _settings(cli, app, None, _DRAIN_OF_DEV, Recycle())
         tenant = cli.tenant_of(app)
         beside = _open_api(app, tenant, host, port, report) if with_api else nullcontext()
-        address = health_address(cli, None)
-        return run_tuned(_work(cli, app, settings, address, report, choice, beside))
+        served = health_port(cli, None)
+        return run_tuned(_work(cli, app, settings, served, report, choice, beside))
 
     sys.exit(exiting(run))
 

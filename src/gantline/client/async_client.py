@@ -32,6 +32,8 @@ from gantline.api.documents import (
     ScaleDocument,
     StatisticsDocument,
     StatusDocument,
+    WorkerDocument,
+    WorkersPage,
 )
 from gantline.api.requests import DepthCap, JobToSubmit, RedriveByFilter
 from gantline.api.searching import FindOptions, query_of
@@ -387,6 +389,10 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         body = msgspec.json.encode(cap)
         path = f"/api/queues/{quote(queue, safe='')}/depth-cap"
         return await self._call("PUT", path, QueueState, body=body)
+
+    def workers(self) -> Items[WorkerDocument]:
+        """List the worker processes that live, of all tenants."""
+        return self._list("/api/workers", {}, None, page_of=WorkersPage)
 
     async def job_types(self) -> list[JobTypeDocument]:
         """List the types of jobs, with their JSON Schemas and switches."""

@@ -169,6 +169,7 @@ class Client:
     pause_queue = _run(AsyncClient.pause_queue)
     resume_queue = _run(AsyncClient.resume_queue)
     cap_queue = _run(AsyncClient.cap_queue)
+    workers = _iterate(AsyncClient.workers)
     job_types = _run(AsyncClient.job_types)
     job_type = _run(AsyncClient.job_type)
     pause_type = _run(AsyncClient.pause_type)

@@ -11,9 +11,12 @@ from gantline.api.documents import StatusDocument
 from gantline.client.exchange import Retries, pause_before_again
 from gantline.client.http import Http, Reply, Request, Unanswered
 from gantline.contract.errors import BadAnswer
+from gantline.contract.job_event import DomainDocument
+from gantline.contract.status import Event
 from gantline.runtime import random
 
 RESET: Final = "reset"
+_OF_JOBS: Final = frozenset({"state", "progress", *Event})
 # The server says something every 15 seconds.
 _SILENCE_SECONDS: Final = 45.0
 # A stream that ends by itself is that of a server that stops, or one that is to be renewed.
@@ -30,10 +33,13 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     event: str
-    """`state`, `progress`, `reset`, or what the job's history calls it: completed, retried …"""
+    """`state`, `progress`, `reset`, what the job's history calls it (completed, retried …), or the
+    type of a domain event."""
     status: StatusDocument | None
-    """How the job stood right after it. None for `reset`: events were missed that are not known
-    any more, and how the jobs stand now comes next."""
+    """How the job stood right after it. None for a domain event, and for `reset`: events were
+    missed that are not known any more, and how the jobs stand now comes next."""
+    emitted: DomainDocument | None = None
+    """The domain event; it comes before the end of its job."""
     last_event_id: str
     """By which to go on after this event later; empty where that is not possible yet."""
 
@@ -76,11 +82,15 @@ async def follow(
 def _event(sent: "SentEvent") -> StreamEvent:
     if sent.name == RESET:
         return StreamEvent(event=RESET, status=None, last_event_id=sent.last_id)
+    status, emitted = None, None
     try:
-        status = msgspec.json.decode(sent.data, type=StatusDocument)
+        if sent.name in _OF_JOBS:
+            status = msgspec.json.decode(sent.data, type=StatusDocument)
+        else:
+            emitted = msgspec.json.decode(sent.data, type=DomainDocument)
     except (msgspec.DecodeError, RecursionError):
         raise BadAnswer("The server sends an event that is not of this API.") from None
-    return StreamEvent(event=sent.name, status=status, last_event_id=sent.last_id)
+    return StreamEvent(event=sent.name, status=status, emitted=emitted, last_event_id=sent.last_id)
 
 
 def _after(request: Request, last_id: str) -> Request:

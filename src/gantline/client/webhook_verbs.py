@@ -3,8 +3,10 @@
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from gantline.api.documents import DeliveryPage, WebhooksDocument
-from gantline.api.requests import DeliveriesToReplay, WebhookToKeep
+from gantline.api.requests import DeliveriesToReplay, WebhookToCreate, WebhookToKeep
 from gantline.client.asking import Asking, Items, JobId, read_id
 from gantline.client.submission import encoded
 from gantline.contract.webhook import (
@@ -33,9 +35,13 @@ class WebhookVerbs(Asking):
         """Show a webhook, but for its secret."""
         return await self._manage("GET", _of(webhook_id), WebhookEndpoint)
 
-    async def create_webhook(self, webhook: WebhookToKeep) -> IssuedWebhook:
-        """Make a webhook; its secret is shown this once."""
-        return await self._manage("POST", _PATH, IssuedWebhook, body=encoded(webhook))
+    async def create_webhook(
+        self, webhook: WebhookToKeep, *, secret: str | None = None
+    ) -> IssuedWebhook:
+        """Make a webhook; its secret is shown this once. Give the `secret` that its receiver has
+        from another system: that is not shown."""
+        body = WebhookToCreate(**msgspec.structs.asdict(webhook), secret=secret)
+        return await self._manage("POST", _PATH, IssuedWebhook, body=encoded(body))
 
     async def update_webhook(self, webhook_id: JobId, webhook: WebhookToKeep) -> WebhookEndpoint:
         """Replace what a webhook wants."""

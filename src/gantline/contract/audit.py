@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import msgspec
 
 ALLOWED = "allowed"
 """The outcome of what was not refused."""
+DETAILS_LIMIT: Final = 4096
+"""How many bytes the details of an entry have at most."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -33,6 +35,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """What was acted on where it is no job: `queue:documents`, `key:abc`."""
     correlation_id: str = ""
     client: str = ""
+    event_id: str = ""
+    """Of an entry that a job has made: it may come again, with the same id."""
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """How: a filter, a limit, a count. JSON data, as small as the rest."""
 

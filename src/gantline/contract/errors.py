@@ -10,6 +10,7 @@ GantlineError
 │   └── ResultNotStorable   RESULT_NOT_STORABLE: what a handler returned
 ├── SubmitConflict          IDEMPOTENCY_CONFLICT
 │   ├── JobIdConflict       JOB_ID_CONFLICT
+│   ├── KeyTaken            IDEMPOTENCY_CONFLICT: of a redrive
 │   └── RequestKeyReused    IDEMPOTENCY_KEY_REUSED: for another request
 ├── SubmitRefused
 │   ├── QueueFull           QUEUE_FULL: too many are waiting; try later
@@ -22,6 +23,7 @@ GantlineError
 ├── ScheduleConflict        SCHEDULE_CONFLICT: the name is taken, or code has declared it
 ├── RequestRefused          any other code of a server, a newer one for example: see `error_code`
 ├── IllegalTransition       ILLEGAL_TRANSITION: the job's status does not allow that
+├── SessionNotRegistered    SESSION_NOT_REGISTERED: only a registered worker claims
 ├── RunOver                 RUN_OVER: the run is no longer the job's current one
 ├── VersionMismatch         VERSION_MISMATCH: the job changed since it was read
 ├── NotAuthenticated        UNAUTHENTICATED: there are no credentials (401)
@@ -74,6 +76,7 @@ class Code(StrEnum):
     ILLEGAL_TRANSITION = "ILLEGAL_TRANSITION"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     RUN_OVER = "RUN_OVER"
+    SESSION_NOT_REGISTERED = "SESSION_NOT_REGISTERED"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     INVALID_CREDENTIALS = "INVALID_CREDENTIALS"
     FORBIDDEN = "FORBIDDEN"
@@ -189,6 +192,21 @@ class SubmitConflict(GantlineError):
         return JobIdConflict("The job id is taken by another job.", next_step="Use a new id.")
 
 
+class KeyTaken(SubmitConflict):
+    """A job cannot be redriven, since another one has its key by now: `holder`.
+
+    The text names it only where it `is_shown`: to those who may see that job.
+    """
+
+    def __init__(self, holder: UUID | None, *, is_shown: bool = False) -> None:
+        other = f"The job {holder}" if holder and is_shown else "Another job"
+        super().__init__(
+            f"{other} has the idempotency key of this one by now.",
+            next_step="Look whether it has done the work; if it fails, this one can be redriven.",
+        )
+        self.holder = holder
+
+
 class JobIdConflict(SubmitConflict):
     code = Code.JOB_ID_CONFLICT
 
@@ -259,6 +277,18 @@ class RequestRefused(GantlineError):
 
 class IllegalTransition(GantlineError):
     code = Code.ILLEGAL_TRANSITION
+
+
+class SessionNotRegistered(GantlineError):
+    """Nothing was claimed. A worker registers again, and claims again."""
+
+    code = Code.SESSION_NOT_REGISTERED
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"The session {session} is not registered, or its registration is over.",
+            next_step="Register it, then claim again.",
+        )
 
 
 class RunOver(GantlineError):

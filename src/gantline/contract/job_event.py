@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.domain_event import Emitted, read_emitted
 from gantline.contract.job import Job
 from gantline.contract.snapshot import LogEntry
 from gantline.contract.status import JobStatus
@@ -46,6 +47,25 @@ class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """The id that the job was submitted with; only where it came with one."""
 
 
+class DomainDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A domain event, as webhooks, brokers, streams and other systems receive it."""
+
+    event_id: str
+    """The same however often it is reported."""
+    event_type: str
+    aggregate_type: str
+    aggregate_id: str
+    occurred_at: datetime
+    """When its job was completed."""
+    payload: Any
+    job_id: UUID
+    """The job that emitted it."""
+    job_type: str
+    tenant_id: str
+    correlation_id: str
+    external_id: UUID | msgspec.UnsetType = msgspec.UNSET
+
+
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """CloudEvents 1.0 in structured mode; extension names are lower-case by its rules."""
 
@@ -60,7 +80,8 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     correlationid: str | None = None
     sequence: str | None = None
     """Orders all events of an installation; tenants do not get it."""
-    data: OutcomeDocument
+    data: Any
+    """An OutcomeDocument, or the DomainDocument of a domain event."""
 
 
 class JobEvent(msgspec.Struct, frozen=True):
@@ -81,6 +102,7 @@ class JobEvent(msgspec.Struct, frozen=True):
         return f"job.{self.entry.event}"
 
     def document(self) -> OutcomeDocument:
+        """How the job stood after it."""
         job, entry = self.job, self.entry
         return OutcomeDocument(
             job_id=job.job_id,
@@ -106,6 +128,10 @@ class JobEvent(msgspec.Struct, frozen=True):
             external_id=job.external_id or msgspec.UNSET,
         )
 
+    def data(self) -> OutcomeDocument | DomainDocument:
+        """What other systems get of it."""
+        return self.document()
+
     def cloud_event(self, source: str) -> CloudEvent:
         """`source` is a URI reference that names the installation, `/gantline` for example."""
         return CloudEvent(
@@ -117,8 +143,65 @@ class JobEvent(msgspec.Struct, frozen=True):
             tenantid=self.job.tenant_id,
             correlationid=self.job.correlation_id or None,
             sequence=f"{self.sequence:020d}",
-            data=self.document(),
+            data=self.data(),
         )
+
+
+class DomainEvent(JobEvent, frozen=True):
+    """What a handler emitted, an event of your own: it happened with the end of its job."""
+
+    emitted: Emitted
+    number: int
+    """Counts from 1 what one run emitted, audit entries included."""
+
+    @property
+    def event_id(self) -> str:
+        return f"{self.entry.job_id}.{self.entry.version}.{self.number}"
+
+    @property
+    def type(self) -> str:
+        return self.emitted.type
+
+    @property
+    def aggregate(self) -> str:
+        """What kind of thing it is about."""
+        return self.emitted.aggregate
+
+    @property
+    def aggregate_id(self) -> str:
+        return self.emitted.aggregate_id
+
+    @property
+    def payload(self) -> Any:
+        """As plain data."""
+        return msgspec.json.decode(self.emitted.payload)
+
+    def data(self) -> DomainDocument:
+        job, emitted = self.job, self.emitted
+        return DomainDocument(
+            event_id=self.event_id,
+            event_type=emitted.type,
+            aggregate_type=emitted.aggregate,
+            aggregate_id=emitted.aggregate_id,
+            occurred_at=self.entry.at,
+            payload=emitted.payload,
+            job_id=job.job_id,
+            job_type=job.job_type,
+            tenant_id=job.tenant_id,
+            correlation_id=job.correlation_id,
+            external_id=job.external_id or msgspec.UNSET,
+        )
+
+    def cloud_event(self, source: str) -> CloudEvent:
+        """Its type is the domain event's own, its subject the id of the aggregate."""
+        usual = super().cloud_event(source)
+        return msgspec.structs.replace(usual, type=self.type, subject=self.aggregate_id)
+
+
+def emitted_with(sequence: int, job: Job, entry: LogEntry) -> list[DomainEvent]:
+    """What was emitted with a row of the log, audit entries included, in order."""
+    emitted = read_emitted(entry.emitted)
+    return [DomainEvent(sequence, job, entry, one, n) for n, one in enumerate(emitted, start=1)]
 
 
 class EventConsumer(Protocol):

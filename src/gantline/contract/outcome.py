@@ -38,6 +38,8 @@ class Success(msgspec.Struct, frozen=True, tag=True):
     follow_ups: tuple[NewJob, ...] = ()
     once: tuple[DedupeKey, ...] = ()
     records: tuple[RecordWrite, ...] = ()
+    emitted: bytes | None = None
+    """Domain events and audit entries, as `encode_emitted` has them."""
 
 
 class Failure(msgspec.Struct, frozen=True, tag=True):

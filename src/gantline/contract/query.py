@@ -8,7 +8,7 @@ import msgspec
 
 from gantline.contract.job import DEFAULT_TENANT, Job
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus, State, status_of
 from gantline.contract.text import is_storable
 
 _MOST_ROWS: Final = 2**31 - 1
@@ -29,6 +29,8 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
     """None: of every type; none at all hides everything."""
     owner: str | None = None
     subjects: frozenset[str] = frozenset()
+    subject_required: bool = False
+    """Of the jobs of an owner only those that have a subject."""
 
     def admits(self, job: Job) -> bool:
         return (
@@ -58,7 +60,7 @@ class Visibility(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_theirs(self, job: Job) -> bool:
         if self.owner is None or (job.created_by and job.created_by == self.owner):
-            return True
+            return bool(job.subject_id) or not self.subject_required
         return bool(job.subject_id) and job.subject_id in self.subjects
 
 
@@ -69,7 +71,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs are meant; every given field must match. `tenant_id` None is for the system."""
 
     tenant_id: str | None = DEFAULT_TENANT
-    statuses: frozenset[JobStatus] = frozenset()
+    statuses: frozenset[State] = frozenset()
+    """One of them must hold; a derived state does by the store's clock, as each page is read."""
     job_types: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
     reasons: frozenset[str] = frozenset()
@@ -86,6 +89,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     parent_job_id: UUID | None = None
     created_from: datetime | None = None
     created_before: datetime | None = None
+    due_before: datetime | None = None
+    """Queued jobs that are due before this instant."""
     visible_to: Visibility | None = None
     """What the caller may see; None is for the system itself."""
 
@@ -117,7 +122,26 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         possible = {name: frozenset(filter(is_storable, some)) for name, some in choices.items()}
         if any(some and not possible[name] for name, some in choices.items()):
             return None
-        return msgspec.structs.replace(self, **possible)
+        statuses = self.statuses
+        if self.due_before:
+            statuses = statuses or frozenset({JobStatus.QUEUED})
+            statuses = frozenset(one for one in statuses if status_of(one) is JobStatus.QUEUED)
+            if not statuses:
+                return None
+        statuses = frozenset(
+            one for one in statuses if one is status_of(one) or status_of(one) not in statuses
+        )
+        return msgspec.structs.replace(self, statuses=statuses, **possible)
+
+    @property
+    def stored_statuses(self) -> frozenset[JobStatus]:
+        """What is stored of the jobs that are meant; nothing where all are."""
+        return frozenset(map(status_of, self.statuses))
+
+    @property
+    def asks_for_time(self) -> bool:
+        """Whether it depends on the clock which jobs are meant."""
+        return any(isinstance(one, DerivedState) for one in self.statuses)
 
     def admits(self, job: Job) -> bool:
         """Whether the caller may see this job at all, whatever else the filter asks for."""

@@ -8,6 +8,9 @@ import msgspec
 from gantline.contract.errors import InvalidInput
 from gantline.contract.text import is_storable
 
+SESSIONS: Final = "sessions"
+"""The records of the worker processes that live, by session id: only these may claim."""
+
 _FIRST_SURROGATE: Final = 0xD800
 _AFTER_SURROGATES: Final = 0xE000
 _LAST_POINT: Final = 0x10FFFF

@@ -109,6 +109,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     percent: float | None = None
     """How far the run was; where it progressed."""
     phase: str = ""
+    emitted: bytes | None = None
+    """What the run emitted, as `encode_emitted` has it; of one that completed."""
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):

@@ -26,9 +26,8 @@ class JobStatus(StrEnum):
     @classmethod
     def parse(cls, name: str) -> "JobStatus":
         """Read a status by our name or by the name another system gives it, in any case."""
-        key = name.strip().replace("_", "").replace("-", "").replace(" ", "").lower()
         try:
-            return _BY_NAME[key]
+            return _BY_NAME[_key(name)]
         except KeyError:
             known = ", ".join(cls)
             raise InvalidInput(
@@ -42,6 +41,28 @@ class DerivedState(StrEnum):
     SCHEDULED = "Scheduled"
     RETRYING = "Retrying"
     CANCELLING = "Cancelling"
+
+
+State = JobStatus | DerivedState
+"""What a list of jobs can be asked for."""
+
+
+def parse_state(name: str) -> State:
+    """Read a derived state by its name, or a status by any of its names, in any case."""
+    key = _key(name)
+    if key in _DERIVED_BY_NAME:
+        return _DERIVED_BY_NAME[key]
+    if key in _BY_NAME:
+        return _BY_NAME[key]
+    known = ", ".join((*JobStatus, *DerivedState))
+    raise InvalidInput(f"{name[:64]!r} is not a job status.", next_step=f"Use one of {known}.")
+
+
+def status_of(state: State) -> JobStatus:
+    """Say what is stored of a job in this state."""
+    if isinstance(state, JobStatus):
+        return state
+    return JobStatus.RUNNING if state is DerivedState.CANCELLING else JobStatus.QUEUED
 
 
 class Event(StrEnum):
@@ -132,3 +153,8 @@ ALIASES: Final[dict[JobStatus, tuple[str, ...]]] = {
 _BY_NAME: Final = {
     name: status for status, aliases in ALIASES.items() for name in (status.value.lower(), *aliases)
 }
+_DERIVED_BY_NAME: Final = {state.value.lower(): state for state in DerivedState}
+
+
+def _key(name: str) -> str:
+    return name.strip().replace("_", "").replace("-", "").replace(" ", "").lower()

@@ -167,6 +167,8 @@ class JobStore(JobReader, Protocol):
     ) -> list[Run]:
         """Start runs of due jobs: Running, attempt + 1, fence + 1, a new token, a lease.
 
+        Only for a registered session, one with a record in SESSIONS: else raise
+        SessionNotRegistered. A store need not ask where nothing is due.
         Within a queue the order is priority, time due, id; claims by others may be skipped. A run
         says how long its job had been due; one that is read again need not. Suspects wait apart,
         in an order of their own: see LaneRequest.

@@ -5,7 +5,7 @@ Shared by `webhooks` and `api`. Nothing here holds a secret but `IssuedWebhook`.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -13,13 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from gantline.contract.job import RESERVED_NAMES
-from gantline.contract.job_event import OutcomeDocument
 from gantline.contract.status import Event
 
 RESERVED_TYPES: Final = RESERVED_NAMES
 """What the types of Gantline's own jobs begin with; no consumer gets their events."""
 DELIVERY_TYPE: Final = "gantline.webhook-delivery"
-ALL_EVENTS: Final = "job.*"
 TEST_EVENT: Final = "webhook.test"
 EVENT_TYPES: Final = tuple(
     f"job.{event}"
@@ -35,8 +33,8 @@ EVENT_TYPES: Final = tuple(
         Event.PROGRESSED,
     )
 )
-"""What endpoints can subscribe to; `job.*` is all of it. The last three happen only to jobs whose
-type asks for them."""
+"""What endpoints can subscribe to, beside domain events; `job.*` is all of it. The last three
+happen only to jobs whose type asks for them."""
 OUTCOMES: Final = EVENT_TYPES[:4]
 """How a job can end: what an endpoint gets where nothing else is asked for."""
 
@@ -60,7 +58,7 @@ class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     event_types: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)] = msgspec.field(
         default_factory=lambda: OUTCOMES
     )
-    """How jobs end, where nothing else is asked for."""
+    """How jobs end, where nothing else is asked for. `domain.*` is all domain events."""
     job_types: Annotated[tuple[str, ...], Meta(max_length=100)] = msgspec.field(
         default_factory=lambda: ()
     )
@@ -90,7 +88,8 @@ class StandardEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     timestamp: datetime
-    data: OutcomeDocument
+    data: Any
+    """An OutcomeDocument, or the DomainDocument of a domain event."""
 
 
 class WebhookStatus(StrEnum):
@@ -121,6 +120,7 @@ class IssuedWebhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An endpoint with its secret, which is shown this once."""
 
     secret: str
+    """Empty where whoever created the endpoint gave it one."""
     webhook: WebhookEndpoint
 
     def __repr__(self) -> str:

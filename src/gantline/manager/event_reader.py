@@ -15,7 +15,9 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract.clock import Clock
-from gantline.contract.job_event import EventConsumer, JobEvent
+from gantline.contract.domain_event import MOST_EMITTED, read_emitted
+from gantline.contract.job import Job
+from gantline.contract.job_event import EventConsumer, JobEvent, emitted_with
 from gantline.contract.snapshot import JobSnapshot, LoggedEvent
 from gantline.contract.store import JobStore
 from gantline.contract.text import LABEL_LIMIT, storable
@@ -52,14 +54,35 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """Where it begins when it is new: before the first event that there is, or after the last."""
     at_once: int = PAGE
     """How many events it takes before its cursor moves."""
-    wants: Callable[[LoggedEvent], bool] = lambda event: True
-    """Which events are not passed over; what is passed over costs no reading of its job."""
+    wants: Callable[[str, str], bool] = lambda event_type, job_type: True
+    """Which types of events, of which types of jobs, are not passed over; what is passed over
+    costs no reading of its job."""
+    of_audit: bool = False
+    """Whether it is given what jobs want audited, instead of events."""
     own: bool = False
     """Whether it is one of Gantline itself that wants those of Gantline's own jobs too."""
 
     @property
     def name(self) -> str:
         return self.consumer.name
+
+    def has_any(self, row: LoggedEvent) -> bool:
+        """Whether it wants any event of a row: what was emitted with it, or its own."""
+        if not self.of_audit and self.wants(f"job.{row.entry.event}", row.job_type):
+            return True
+        emitted = read_emitted(row.entry.emitted)
+        return any(
+            one.is_audit is self.of_audit and self.wants(one.type, row.job_type) for one in emitted
+        )
+
+    def events_of(self, row: LoggedEvent, job: Job) -> Iterator[JobEvent]:
+        """The events of a row that it wants, the row's own after what was emitted with it."""
+        for event in emitted_with(row.sequence, job, row.entry):
+            if event.emitted.is_audit is self.of_audit and self.wants(event.type, row.job_type):
+                yield event
+        own = JobEvent(row.sequence, job, row.entry)
+        if not self.of_audit and self.wants(own.type, row.job_type):
+            yield own
 
 
 class Turn(Enum):
@@ -98,6 +121,8 @@ class EventReader:
         self._term: int | None = None
         self._extended_at = 0.0
         self._held: HeldCursor | None = None
+        self._taken_last = ""
+        """What was taken last, where there is more of its row: a cursor moves past whole rows."""
         self._is_stopping = False
         self.name = declared.name
 
@@ -172,14 +197,18 @@ class EventReader:
     async def _read_page(self, held: HeldCursor) -> Turn:
         rows = await self._store.events(after=held.cursor.position, limit=PAGE)
         declared = self._declared
-        chosen = [row for row in rows if (declared.own or _is_public(row)) and declared.wants(row)]
-        events = await self._with_jobs(chosen)
-        for step in _steps(events, self._declared.at_once):
+        chosen = [
+            row for row in rows if (declared.own or _is_public(row)) and declared.has_any(row)
+        ]
+        events = self._not_taken(await self._with_jobs(chosen))
+        for step, more in _steps(events, declared.at_once):
             if error := await self._taken(step):
                 await self._note(held, error, step)
                 return Turn.FAILED
-            held = await self._moved(held, step[-1].sequence)
-            if self._is_stopping:
+            is_within_row = bool(more) and more[0].sequence == step[-1].sequence
+            self._taken_last = step[-1].event_id if is_within_row else ""
+            held = await self._moved(held, step[-1].sequence - is_within_row)
+            if self._is_stopping and not is_within_row:
                 return Turn.CAUGHT_UP
         if rows:
             await self._moved(held, rows[-1].sequence)
@@ -191,10 +220,19 @@ class EventReader:
         found = await self._store.get(ids, tenant_id=None) if ids else []
         jobs: dict[UUID, JobSnapshot | None] = dict(zip(ids, found, strict=True))
         return [
-            JobEvent(row.sequence, job.job, row.entry)
+            event
             for row in rows
             if (job := jobs[row.entry.job_id]) is not None and row.is_of(job)
+            for event in self._declared.events_of(row, job.job)
         ]
+
+    def _not_taken(self, events: list[JobEvent]) -> list[JobEvent]:
+        """Leave out those of the first row that were taken before a later one of it failed."""
+        if not self._taken_last:
+            return events
+        ids = [event.event_id for event in events[: MOST_EMITTED + 1]]
+        taken = ids.index(self._taken_last) + 1 if self._taken_last in ids else 0
+        return events[taken:]
 
     async def _taken(self, events: Sequence[JobEvent]) -> BaseException | None:
         """Have the consumer take events while the lead is kept; what it raised, if it did."""
@@ -242,6 +280,9 @@ class EventReader:
         return self._held
 
 
-def _steps(events: Sequence[JobEvent], at_once: int) -> Iterator[Sequence[JobEvent]]:
-    for start in range(0, len(events), at_once):
-        yield events[start : start + at_once]
+def _steps(
+    events: Sequence[JobEvent], at_once: int
+) -> Iterator[tuple[Sequence[JobEvent], Sequence[JobEvent]]]:
+    """Split events into steps, each with the event that comes after it, if there is one."""
+    for end in range(at_once, len(events) + at_once, at_once):
+        yield events[end - at_once : end], events[end : end + 1]

@@ -1,7 +1,7 @@
 """JobManager: the one owner of the lifecycle, over any store. Every operation takes many."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ from gantline.contract.errors import (
     GantlineError,
     IllegalTransition,
     JobNotFound,
+    KeyTaken,
     StoreUnavailable,
     SubmitConflict,
     VersionMismatch,
@@ -105,12 +106,15 @@ class JobManager:
         observer: Observer | None = None,
         switches: Switches | None = None,
         stored: Callable[[UUID], None] = lambda job_id: None,
+        changed: Callable[[Iterable[UUID]], None] = lambda job_ids: None,
     ) -> None:
+        """`changed` is given the ids of jobs that were written."""
         self._store = store
         self.switches = switches or Switches(store)
         self._observer = observer or Observer()
         self._policy_for = policy_for
         self._jitter = jitter
+        self._changed = changed
         self.submitter = Submitter(
             store,
             switches=self.switches,
@@ -147,6 +151,7 @@ class JobManager:
         runs = await self._store.claim(
             storable(session, LABEL_LIMIT), claim_id, requests, lease=lease
         )
+        self._changed(run.job.job_id for run in runs)
         notify(self._observer.claimed, runs)
         return runs
 
@@ -154,7 +159,9 @@ class JobManager:
         return await self._store.renew(storable(session, LABEL_LIMIT), runs, lease=lease)
 
     async def progress(self, updates: Sequence[Progress]) -> list[ProgressResult]:
-        return await self._store.progress([shown(update) for update in updates])
+        results = await self._store.progress([shown(update) for update in updates])
+        self._changed(update.run.job_id for update in updates)
+        return results
 
     async def settle(self, endings: Sequence[Ending]) -> list[Settled]:
         """Decide and write what follows from ended runs.
@@ -210,6 +217,7 @@ class JobManager:
 
     async def _apply(self, transitions: list[Transition]) -> list[Settled]:
         results = await self._store.apply(transitions) if transitions else []
+        self._changed(one.job_id for one in transitions)
         return [Settled(one, result) for one, result in zip(transitions, results, strict=True)]
 
     # -- reading and operating --------------------------------------------------------------------
@@ -253,9 +261,18 @@ class JobManager:
         actor: str,
         version: int | None = None,
     ) -> list[Acted | GantlineError]:
-        """Queue ended jobs again, same id and history."""
+        """Queue ended jobs again, same id and history; KeyTaken where another has a job's key."""
         decision = partial(decide_redrive, actor=actor)
-        return await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
+        answers = await self._act(job_ids, decision, tenant_id=tenant_id, version=version)
+        taken = [one for one in zip(job_ids, answers, strict=True) if isinstance(one[1], KeyTaken)]
+        for job_id, answer in taken:
+            answers[answers.index(answer)] = KeyTaken(await self._find_holder(job_id))
+        return answers
+
+    async def _find_holder(self, job_id: UUID) -> UUID | None:
+        (job,) = await self.get([job_id], tenant_id=None)
+        key = job and NewJob(job.job, b"").job_key
+        return (await self._store.held([key]))[0] if key else None
 
     async def delete(
         self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None
@@ -269,6 +286,7 @@ class JobManager:
             for job in ended
         ]
         deleted = await self._store.delete(guards) if guards else []
+        self._changed(job_id for job_id, _ in guards)
         answers = dict(zip((job_id for job_id, _ in guards), deleted, strict=True))
         return [
             _delete_answer(job_id, job, answers.get(job.job.job_id) if job else None)
@@ -370,7 +388,7 @@ def _action_answer(settled: Settled) -> Acted | GantlineError | None:
         case NotFound():
             return JobNotFound(transition.job_id)
         case Conflict():
-            return SubmitConflict.of_key()
+            return KeyTaken(None)
         case Stale() | CancelPending():
             return None
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gantline.contract.clock import later
-from gantline.contract.errors import InvalidInput, SubmitConflict
+from gantline.contract.errors import InvalidInput, SessionNotRegistered, SubmitConflict
 from gantline.contract.job import Job, read_job
 from gantline.contract.outcome import ErrorInfo, Success
 from gantline.contract.query import JobFilter, LaneRequest
@@ -23,8 +23,10 @@ from gantline.contract.status import JobStatus, Reason
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import StateGuard, Transition
+from gantline.contract.version import __version__
 from gantline.manager.manager import JobManager
-from gantline.runtime import new_uuid
+from gantline.manager.sessions import Session, register
+from gantline.runtime import new_uuid, process
 
 _log = logging.getLogger("gantline.relay")
 
@@ -84,10 +86,31 @@ class OutboxRelay:
 
     async def run_once(self) -> int:
         """Move one batch; return how many were in it. Raises what either store raises."""
-        runs = await self._outbox.claim(self._session, new_uuid(), _REQUESTS, lease=_LEASE)
+        try:
+            runs = await self._claim()
+        except SessionNotRegistered:
+            await self._register()
+            runs = await self._claim()
         if runs:
             await self._move(runs)
         return len(runs)
+
+    async def _claim(self) -> list[Run]:
+        return await self._outbox.claim(self._session, new_uuid(), _REQUESTS, lease=_LEASE)
+
+    async def _register(self) -> None:
+        (host, pid), now = process(), await self._outbox.ping()
+        session = Session(
+            session_id=self._session,
+            host=host,
+            pid=pid,
+            version=__version__,
+            started_at=now,
+            last_seen_at=now,
+            queues={OUTBOX: _BATCH},
+            job_types=(OUTBOX,),
+        )
+        await register(self._outbox, session)
 
     async def _move(self, runs: Sequence[Run]) -> None:
         prepared = [self._prepared(run) for run in runs]

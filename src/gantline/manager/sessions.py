@@ -6,13 +6,14 @@ from typing import Final
 
 import msgspec
 
-from gantline.contract.records import RecordWrite
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.store import JobStore
+from gantline.contract.text import storable
 from gantline.manager.records import all_records, made_once
 from gantline.runtime import new_uuid, process
 
-SESSIONS: Final = "sessions"
 _STORE: Final = "store"
+_HOST_LIMIT: Final = 64
 TIME_TO_LIVE: Final = timedelta(seconds=60)
 
 
@@ -34,12 +35,15 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     schedules_mark: str = ""
     """The same for all sessions that declare the same schedules."""
     draining: bool = False
+    """It claims nothing more, and ends when its runs have."""
+    key_id: str = ""
+    """Of its key, where the installation requires one."""
 
 
 def new_session_id() -> str:
     """Unique for every start, so that a process never finds what an earlier one held."""
     host, pid = process()
-    return f"{host}-{pid}-{new_uuid().hex[:8]}"
+    return f"{storable(host[:_HOST_LIMIT], _HOST_LIMIT)}-{pid}-{new_uuid().hex[:8]}"
 
 
 async def store_id(store: JobStore) -> str:

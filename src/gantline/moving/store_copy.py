@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 
 from gantline.contract.errors import GantlineError
+from gantline.contract.records import SESSIONS
 from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.stored import Marks, Part, Stored, StoredRecord
-from gantline.manager.sessions import SESSIONS, live_sessions
+from gantline.manager.sessions import live_sessions
 from gantline.manager.switches import CLOSED, SWITCHES
 from gantline.moving.closing import (
     Closing,

@@ -22,6 +22,11 @@ ROLLED_BACK: Final = "RolledBack"
 """The error of a change whose transaction was not committed: it has no effect, for certain."""
 
 
+def digest_of(emitted: bytes | None) -> str:
+    """What a run emitted, so that it can be compared, but not read; empty where it is nothing."""
+    return "" if emitted is None else hashlib.blake2b(emitted, digest_size=12).hexdigest()
+
+
 class Key(msgspec.Struct, frozen=True, gc=False):
     """A dedupe key that can be compared, but not read."""
 
@@ -97,6 +102,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag="change", omit_defau
     delay: float = 0.0
     follow_ups: tuple[Submitted, ...] = ()
     once: tuple[Key, ...] = ()
+    emitted: str = ""
 
     @classmethod
     def of(cls, transition: Transition) -> "Change":
@@ -121,6 +127,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag="change", omit_defau
             delay=transition.delay.total_seconds(),
             follow_ups=tuple(map(Submitted.of, transition.follow_ups)),
             once=tuple(map(Key.of, transition.once)),
+            emitted=digest_of(transition.emitted),
         )
 
 
@@ -257,6 +264,7 @@ class SeenRow(msgspec.Struct, frozen=True, kw_only=True, tag="row", omit_default
     fence: int
     at: datetime
     sequence: int = 0
+    emitted: str = ""
 
     @classmethod
     def of(cls, row: LogEntry, sequence: int = 0) -> "SeenRow":
@@ -270,6 +278,7 @@ class SeenRow(msgspec.Struct, frozen=True, kw_only=True, tag="row", omit_default
             fence=row.fence,
             at=row.at,
             sequence=sequence,
+            emitted=digest_of(row.emitted),
         )
 
 

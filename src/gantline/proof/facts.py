@@ -393,8 +393,9 @@ class Facts:
         known = job.rows.setdefault(row.version, row)
         job.sequence = max(job.sequence, row.sequence)
         is_same = (known.event, known.status, known.fence) == (row.event, row.status, row.fence)
-        if not is_same:
+        if not is_same or known.emitted != row.emitted:
             message = f"version {row.version} was {known.event}, and then {row.event}"
+            message += "" if known.emitted == row.emitted else ", with something else emitted"
             self.broke_unless_reborn(job, "event", message, call, job_id=row.job_id)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus, Reason
-from gantline.proof.call import Call, PageAfter, SeenRow
+from gantline.proof.call import Call, PageAfter, SeenRow, digest_of
 from gantline.proof.facts import Facts, JobFacts, RunFacts
 from gantline.proof.rest import Rest
 
@@ -218,9 +218,13 @@ def check_rows(facts: Facts, job_id: UUID, job: JobFacts, log: Sequence[LogEntry
         elif logged[event] > possible[event]:
             message = f"{event} is logged {logged[event]} times, and asked for {possible[event]}"
             facts.broke("event", message, job_id=job_id)
-    by_run = {(row.event, row.fence) for row in log}
+    by_run = {(row.event, row.fence): row for row in log}
     for run in job.runs.values():
         for one in job.changes.get(run.seen.token, ()):
+            row = by_run.get((one.item.event, run.seen.fence))
+            if row and digest_of(row.emitted) not in {item.emitted for item in one.items}:
+                message = f"run {run.seen.fence} did not emit what is logged of it"
+                facts.broke("event", message, one.call, job_id=job_id)
             if one.accepted and (one.item.event, run.seen.fence) not in by_run:
                 message = f"run {run.seen.fence} {one.item.event}, which is not in the log"
                 facts.broke("event", message, one.accepted, job_id=job_id)
@@ -241,7 +245,7 @@ def _check_on_request(
     facts: Facts,
     job_id: UUID,
     run: RunFacts,
-    by_run: set[tuple[Event, int]],
+    by_run: Mapping[tuple[Event, int], LogEntry],
     log: Sequence[LogEntry],
 ) -> None:
     fence = run.seen.fence

@@ -43,6 +43,9 @@ _COPIES: Final = ("posix/", "right/")
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
+# No two clocks differ by as much.
+_NEAR: Final = timedelta(days=2)
+_FAR: Final = timedelta(days=4)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a local time, of no zone
 
 
@@ -230,9 +233,16 @@ def _by_the_wall_clock(times: _LocalTimes, zone: ZoneInfo, instant: datetime) ->
     found = times.after(local)
     while found is not None:
         at = found.replace(tzinfo=UTC) - offset
-        change = _first_change(zone, instant, at)
-        if change is None:
+        is_far = at - instant > _FAR
+        change = _first_change(zone, instant, instant + _NEAR if is_far else at)
+        if change is None and not is_far:
             return at
+        if change is None:
+            # Until it is near, the clock shows no time that matches, however often it is changed.
+            instant = found.replace(tzinfo=UTC) - _NEAR
+            offset = _offset(zone, instant)
+            local = (instant + offset).replace(tzinfo=None)
+            continue
         instant, offset = change, _offset(zone, change)
         begin = (change + offset).replace(tzinfo=None) - _SECOND
         if begin < local or found <= begin:  # set back to before `local`, or forward past `found`
@@ -246,26 +256,17 @@ def _offset(zone: tzinfo, instant: datetime) -> timedelta:
 
 
 def _first_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """The first instant in (after, until] at which clocks are changed."""
-    for year in range(after.year, until.year + 1):
-        for change in _changes_of(zone, year):
-            if after < change <= until:
-                return change
-    return None
+    """The first instant in (after, until] at which clocks are changed, to the second.
 
-
-@lru_cache(maxsize=4096)
-def _changes_of(zone: ZoneInfo, year: int) -> tuple[datetime, ...]:
-    """When clocks are changed in a year of UTC, to the second; looked for day by day."""
-    end = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
-    low = datetime(year, 1, 1, tzinfo=UTC) - _SECOND
-    changes: list[datetime] = []
-    while low < end:
-        high = min(low + _DAY, end)
+    Looked for day by day, so the two are no further apart than a few days.
+    """
+    low, until = after.replace(microsecond=0), until.replace(microsecond=0)
+    while low < until:
+        high = low + min(_DAY, until - low)
         if _offset(zone, low) != _offset(zone, high):
-            changes.append(_change_between(zone, low, high))
+            return _change_between(zone, low, high)
         low = high
-    return tuple(changes)
+    return None
 
 
 def _change_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:

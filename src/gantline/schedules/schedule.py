@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
@@ -138,12 +138,15 @@ class ScheduleRecord(_Stored, frozen=True, kw_only=True):
 
     def upcoming(self, count: int) -> Sequence[datetime]:
         """The next instants, as far as there are any."""
-        found: list[datetime] = []
+        return list(self.each_upcoming(count))
+
+    def each_upcoming(self, count: int) -> Iterator[datetime]:
+        """The same, one after the other: rare ones take a millisecond each to be found."""
         at = self.next_run
-        while at is not None and len(found) < count:
-            found.append(at)
-            at = self.schedule.first_after(at)
-        return found
+        while at is not None and count > 0:
+            yield at
+            count -= 1
+            at = self.schedule.first_after(at) if count else None
 
     def _jitter(self, instant: datetime) -> timedelta:
         """The same for every leader, however often it is asked for."""

@@ -7,7 +7,9 @@ from urllib.parse import SplitResult
 
 from gantline.contract.errors import StoreMisconfigured
 
-_TRUTHS: Final = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+_TRUTHS: Final = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
+    ("false", "no", "off", "0"), False
+)
 
 
 _OPTION_NAME: Final = re.compile(r"[a-z_]+")

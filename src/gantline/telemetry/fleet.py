@@ -14,7 +14,13 @@ import msgspec
 
 from gantline.telemetry import metrics
 from gantline.telemetry.health import LOOP_MAY_BE_SILENT_SECONDS
-from gantline.telemetry.health_server import Response, Routes
+from gantline.telemetry.health_server import (
+    METRICS_PATH,
+    READY_PATH,
+    HealthPaths,
+    Response,
+    Routes,
+)
 from gantline.telemetry.metrics_page import METRICS_TYPE, NOT_INSTALLED
 
 _OF_THE_STORE: Final = frozenset(metric.name for metric in metrics.OF_THE_STORE)
@@ -85,7 +91,7 @@ class Fleet:
         return Response.of(200 if ok else 503, {"ok": ok})
 
     async def ready(self) -> Response:
-        responses = await self._fetch_all("/readyz")
+        responses = await self._fetch_all(READY_PATH)
         processes = [
             _describe_process(number, response) for number, response in enumerate(responses)
         ]
@@ -93,7 +99,7 @@ class Fleet:
         return Response.of(200 if ok else 503, {"ok": ok, "processes": processes})
 
     async def metrics(self) -> Response:
-        responses = await self._fetch_all("/metrics")
+        responses = await self._fetch_all(METRICS_PATH)
         if any(response is not None and response.status == 404 for response in responses):
             return NOT_INSTALLED
         pages = {
@@ -110,8 +116,8 @@ class Fleet:
         return await asyncio.gather(*(_fetch(child, path) for child in self._children))
 
 
-def make_fleet_routes(fleet: Fleet) -> Routes:
-    return Routes({"/healthz": fleet.alive, "/readyz": fleet.ready, "/metrics": fleet.metrics})
+def make_fleet_routes(fleet: Fleet, paths: HealthPaths) -> Routes:
+    return Routes({**paths.pages(fleet.alive, fleet.ready), METRICS_PATH: fleet.metrics})
 
 
 async def _fetch(child: Path, path: str) -> Response | None:

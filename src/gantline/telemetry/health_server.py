@@ -8,6 +8,7 @@ reads a request line, responds and closes.
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
@@ -77,6 +78,36 @@ class Response(NamedTuple):
 
 
 Page = Callable[[], Awaitable[Response]]
+
+LIVE_PATH: Final = "/healthz"
+READY_PATH: Final = "/readyz"
+METRICS_PATH: Final = "/metrics"
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+
+
+class HealthPaths(NamedTuple):
+    """Where else the pages for probes are, as a platform asks for them; ours stay."""
+
+    live: str = LIVE_PATH
+    ready: str = READY_PATH
+
+    def checked(self) -> "HealthPaths":
+        """Raise InvalidInput for paths that the pages cannot have."""
+        wrong = [path for path in self if not _PATH.fullmatch(path) or path.startswith("/api/")]
+        if wrong or self.live in (self.ready, READY_PATH) or self.ready == LIVE_PATH:
+            raise InvalidInput(
+                f"The health pages cannot be at {self.live[:64]!r} and {self.ready[:64]!r}.",
+                next_step="Write two paths such as /v1/health/live and /v1/health/ready; those "
+                "under /api/ are taken.",
+            )
+        if METRICS_PATH in self:
+            raise InvalidInput(f"{METRICS_PATH} is the page of the metrics.")
+        return self
+
+    def pages(self, live: Page, ready: Page) -> dict[str, Page]:
+        """Put the pages at their paths; raise InvalidInput."""
+        self.checked()
+        return {LIVE_PATH: live, READY_PATH: ready, self.live: live, self.ready: ready}
 
 
 class Routes:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from gantline.contract.outcome import LeaseLost
-from gantline.contract.results import Applied, InsertResult
+from gantline.contract.results import Applied, Duplicate, InsertResult
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import NewJob
@@ -42,6 +42,8 @@ class Metric(NamedTuple):
 # fmt: off
 SUBMITTED: Final = Metric("gantline_jobs_submitted_total", "counter", ("job_type",),
     "Jobs that this process has stored; duplicates are not counted.")
+DUPLICATES: Final = Metric("gantline_jobs_duplicates_total", "counter", ("job_type",),
+    "Submits that this process answered with a job that was there already.")
 FINISHED: Final = Metric("gantline_jobs_finished_total", "counter", ("job_type", "status"),
     "Jobs that this process has brought to their end, by final status.")
 RETRIES: Final = Metric("gantline_retries_total", "counter", ("job_type",),
@@ -96,7 +98,7 @@ OF_THE_STORE: Final = (
 )
 """The same in every process that uses the store: take the maximum, never the sum."""
 OF_A_PROCESS: Final = (
-    *(SUBMITTED, FINISHED, RETRIES, LEASES_LOST, WEBHOOK_DELIVERIES, WAIT, RUN),
+    *(SUBMITTED, DUPLICATES, FINISHED, RETRIES, LEASES_LOST, WEBHOOK_DELIVERIES, WAIT, RUN),
     *(SCHEDULE_LATENESS, BRIDGED, SLOTS, LOOP_LAG, LOOP_BLOCKED, PROCESS_UP),
 )
 METRICS: Final = OF_A_PROCESS + OF_THE_STORE
@@ -121,6 +123,7 @@ class TypeFigures:
 
     __slots__ = (
         "completed",
+        "duplicates",
         "finished",
         "lateness",
         "leases_lost",
@@ -132,6 +135,7 @@ class TypeFigures:
 
     def __init__(self) -> None:
         self.submitted = 0
+        self.duplicates = 0
         self.retried = 0
         self.leases_lost = 0
         self.completed = 0
@@ -178,6 +182,8 @@ class Figures(Observer):
             for new, result in zip(jobs, results, strict=True):
                 if isinstance(result, Applied):
                     self._types[new.job.job_type].submitted += 1
+                elif isinstance(result, Duplicate):
+                    self._types[new.job.job_type].duplicates += 1
 
     def claimed(self, runs: Sequence[Run]) -> None:
         types = self._types

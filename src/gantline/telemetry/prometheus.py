@@ -42,6 +42,7 @@ def application_families() -> Iterable[Metric]:
 def job_families(figures: Mapping[str, TypeFigures]) -> Iterator[Metric]:
     """Build what this process has counted."""
     yield _family(metrics.SUBMITTED, (((kind,), of.submitted) for kind, of in figures.items()))
+    yield _family(metrics.DUPLICATES, (((kind,), of.duplicates) for kind, of in figures.items()))
     yield _family(
         metrics.FINISHED,
         (

@@ -9,7 +9,11 @@ import msgspec
 from gantline.contract.job import Job
 from gantline.contract.payload import encode_payload
 from gantline.contract.query import LaneRequest
+from gantline.contract.records import SESSIONS, RecordWrite
+from gantline.contract.store import JobStore
 from gantline.contract.submission import DedupeKey, NewJob
+from gantline.contract.version import __version__
+from gantline.manager.sessions import Session
 
 JOB_TYPE = "test"
 CREATED_AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -45,6 +49,22 @@ def lane_requests(
     kinds = job_types or (JOB_TYPE,)
     limits = tuple((at_most or {}).items())
     return (LaneRequest(queue, kinds, limit, at_most=limits, suspects=suspects),)
+
+
+async def register_sessions(store: JobStore, *names: str) -> None:
+    """Let sessions of these names claim. They serve nothing, and live as long as the store."""
+    for name in names:
+        session = Session(
+            session_id=name,
+            host="test",
+            pid=1,
+            version=__version__,
+            started_at=CREATED_AT,
+            last_seen_at=CREATED_AT,
+            queues={},
+            job_types=(),
+        )
+        await store.write_records([RecordWrite(SESSIONS, name, msgspec.json.encode(session))])
 
 
 def number(value: int) -> UUID:

@@ -5,6 +5,7 @@ async with JobsTest(jobs) as kit:
     order = (await kit.submitted(ship)).one()
     assert order.payload == Order("o-1")
     assert (await kit.drain()).completed == 1               # run what is due, call consumers
+    (shipped,) = await kit.emitted("ORDER_SHIPPED")         # what handlers have emitted
     kit.clock.advance(timedelta(hours=1))                   # retries, delays, leases
     await kit.fire()                                        # what schedules have made due
     await kit.run_for(timedelta(days=1))                    # as with a worker that lives
@@ -23,6 +24,7 @@ import msgspec
 
 from gantline.app.gantline import Gantline
 from gantline.app.job_type import JobType
+from gantline.contract.job_event import DomainEvent, emitted_with
 from gantline.contract.query import Cursor, JobFilter, LaneRequest
 from gantline.contract.snapshot import JobSnapshot, Run
 from gantline.contract.status import Event, JobStatus
@@ -32,6 +34,7 @@ from gantline.manager.reaper import Reaper
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
+from gantline.testing.factories import register_sessions
 from gantline.testing.faults import Call, Crash, intercepted
 from gantline.testing.listening import Listening
 from gantline.testing.schedules import DueSchedules
@@ -125,6 +128,7 @@ class JobsTest:
         self._app.move_to(wrapped, clock=self.clock, trigger="")
         self._app.after_submit = self._drain_if_inline
         await self._app.__aenter__()
+        await register_sessions(wrapped, _SESSION)
         await self._schedules.store_declared()
         return self
 
@@ -149,6 +153,29 @@ class JobsTest:
         codec = job_type.handler.codec
         jobs = [SubmittedJob(codec.decode(bytes(job.job.payload)), job) for job in found]
         return SubmittedJobs(job_type.name, jobs)
+
+    async def emitted(self, *event_types: str) -> list[DomainEvent]:
+        """What runs have emitted (`ctx.emit`), of these types or of all, in order."""
+        return await self._emitted(event_types, is_audit=False)
+
+    async def audited(self, *actions: str) -> list[DomainEvent]:
+        """Likewise what they want audited (`ctx.audit`)."""
+        return await self._emitted(actions, is_audit=True)
+
+    async def _emitted(self, types: Sequence[str], *, is_audit: bool) -> list[DomainEvent]:
+        found: list[DomainEvent] = []
+        position, store = 0, self._app.store
+        while page := await store.events(after=position, limit=_PAGE):
+            jobs = await store.get([row.entry.job_id for row in page], tenant_id=None)
+            for row, job in zip(page, jobs, strict=True):
+                if job is not None:
+                    found += emitted_with(row.sequence, job.job, row.entry)
+            position = page[-1].sequence
+        return [
+            event
+            for event in found
+            if event.emitted.is_audit is is_audit and (not types or event.type in types)
+        ]
 
     async def _found(self, job_filter: JobFilter) -> list[JobSnapshot]:
         """All of them, the newest first."""
@@ -239,7 +266,12 @@ class JobsTest:
         async with self._app.opened_lifespan() as state:
             yield Executor(
                 self._app.registry,
-                StoreRunPort(self._app.store, self._app.manager, self._app.find_type),
+                StoreRunPort(
+                    self._app.store,
+                    self._app.manager,
+                    self._app.find_type,
+                    audits=any(one.of_audit for one in self._app.consumers),
+                ),
                 threads=threads,
                 processes=processes,
                 deadlines=deadlines,

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from gantline.contract.errors import JobNotFound, StoreUnavailable
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.store import JobReader
 from gantline.contract.wakeup import Hint, Wakeup
+from gantline.wakeups.snapshot_cache import JobGetter
 
 _log = logging.getLogger("gantline.wakeup")
 
@@ -42,7 +42,7 @@ class JobWaiter:
 
     def __init__(
         self,
-        reader: JobReader,
+        reader: JobGetter,
         new_wakeup: Callable[[], Wakeup],
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -106,7 +106,7 @@ class _LoopWaiter:
 
     def __init__(
         self,
-        reader: JobReader,
+        reader: JobGetter,
         new_wakeup: Callable[[], Wakeup],
         is_open: Callable[[], bool],
     ) -> None:

@@ -5,7 +5,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gantline.contract.job_event import JobEvent, OutcomeDocument
+from gantline.contract.job_event import (
+    DomainDocument,
+    JobEvent,
+    OutcomeDocument,
+)
 from gantline.contract.webhook import TEST_EVENT, BodyFormat, StandardEvent, WebhookEndpoint
 
 LARGEST: Final = 20_000
@@ -26,36 +30,28 @@ class Body(NamedTuple):
 
 
 def encode_event(event: JobEvent, format_: BodyFormat, *, source: str) -> Body:
-    """Encode an event. A result that would make it too large is left out."""
-    document = event.document()
-    body = _encode_in_format(event, document, format_, source)
-    if len(body.text) <= LARGEST:
+    """Encode an event. A result that would make it too large is left out; a domain event fits."""
+    data = event.data()
+    body = _encode_in_format(event, data, format_, source)
+    if len(body.text) <= LARGEST or isinstance(data, DomainDocument):
         return body
-    smaller = msgspec.structs.replace(document, result=None, result_omitted=_TOO_LARGE)
+    smaller = msgspec.structs.replace(data, result=None, result_omitted=_TOO_LARGE)
     return _encode_in_format(event, smaller, format_, source)
 
 
 def _encode_in_format(
-    event: JobEvent, document: OutcomeDocument, format_: BodyFormat, source: str
+    event: JobEvent, data: OutcomeDocument | DomainDocument, format_: BodyFormat, source: str
 ) -> Body:
     match format_:
         case BodyFormat.STANDARD:
-            standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=document)
+            standard = StandardEvent(type=event.type, timestamp=event.entry.at, data=data)
             return Body(event.type, _JSON, _encode(standard))
         case BodyFormat.CLOUDEVENTS:
             # Its number counts the events of all tenants; `version` orders those of the job.
-            cloud = msgspec.structs.replace(event.cloud_event(source), data=document, sequence=None)
+            cloud = msgspec.structs.replace(event.cloud_event(source), data=data, sequence=None)
             return Body(cloud.type, _CLOUDEVENTS_JSON, _encode(cloud))
         case BodyFormat.BPC:
-            kind = _to_upper_snake(event.type)
-            fields = _build_bpc(
-                event.event_id,
-                kind,
-                event.entry.at,
-                aggregate=("Job", str(event.job.job_id)),
-                payload=_to_snake_case(document),
-            )
-            return Body(kind, _JSON, _encode(fields))
+            return _encode_bpc(event, data)
 
 
 def encode_test_event(
@@ -90,8 +86,19 @@ def encode_test_event(
             )
 
 
+def _encode_bpc(event: JobEvent, data: OutcomeDocument | DomainDocument) -> Body:
+    kind, aggregate = _to_upper_snake(event.type), ("Job", str(event.job.job_id))
+    if isinstance(data, DomainDocument):
+        kind, aggregate = event.type, (data.aggregate_type, data.aggregate_id)
+        payload = data.payload
+    else:
+        payload = _to_snake_case(data)
+    fields = _build_bpc(event.event_id, kind, event.entry.at, aggregate=aggregate, payload=payload)
+    return Body(kind, _JSON, _encode(fields))
+
+
 def _build_bpc(
-    event_id: str, kind: str, at: datetime, *, aggregate: tuple[str, str], payload: dict[str, Any]
+    event_id: str, kind: str, at: datetime, *, aggregate: tuple[str, str], payload: Any
 ) -> dict[str, Any]:
     return {
         "event_id": event_id,

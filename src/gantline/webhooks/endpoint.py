@@ -9,11 +9,16 @@ from uuid import UUID
 
 import msgspec
 
-from gantline.contract.errors import InvalidEnvelope, Problem
+from gantline.contract.domain_event import (
+    ALL_DOMAIN_EVENTS,
+    ALL_EVENTS,
+    check_domain_type,
+    includes,
+)
+from gantline.contract.errors import InvalidEnvelope, InvalidInput, Problem
 from gantline.contract.job_event import JobEvent
 from gantline.contract.text import name_problem
 from gantline.contract.webhook import (
-    ALL_EVENTS,
     EVENT_TYPES,
     WebhookEndpoint,
     WebhookSpec,
@@ -23,6 +28,7 @@ from gantline.webhooks.secret_encryption import SealedSecret
 
 _PREFIX: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,38}[A-Za-z0-9]")
 _TYPE_LIMIT: Final = 128
+_EVENT_TYPES: Final = (*EVENT_TYPES, ALL_EVENTS, ALL_DOMAIN_EVENTS)
 _DESCRIPTION_LIMIT: Final = 512
 _VERSION_8_BITS: Final = (0x8 << 76) | (0b10 << 62)
 _FREE_BITS: Final = ~((0xF << 76) | (0b11 << 62)) & (2**128 - 1)
@@ -65,7 +71,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         return (
             self.is_enabled
             and event.sequence > self.after_event
-            and (ALL_EVENTS in spec.event_types or event.type in spec.event_types)
+            and includes(spec.event_types, event.type)
             and (not spec.job_types or event.job.job_type in spec.job_types)
         )
 
@@ -109,9 +115,10 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 def check_spec(spec: WebhookSpec) -> None:
     """Raise InvalidEnvelope for what types cannot express; the URL is checked by the guard."""
     problems = []
-    known = (*EVENT_TYPES, ALL_EVENTS)
-    if not spec.event_types or not set(spec.event_types) <= set(known):
-        problems.append(Problem("#/eventTypes", f"must be some of {', '.join(known)}"))
+    if not spec.event_types or not all(map(_is_event_type, spec.event_types)):
+        known = ", ".join(_EVENT_TYPES)
+        must = f"must be some of {known}, and types of domain events, such as ORDER_SHIPPED"
+        problems.append(Problem("#/eventTypes", must))
     if detail := name_problem(spec.description, _DESCRIPTION_LIMIT):
         problems.append(Problem("#/description", detail))
     details = {
@@ -124,3 +131,13 @@ def check_spec(spec: WebhookSpec) -> None:
         problems.append(Problem("#/headerPrefix", detail))
     if problems:
         raise InvalidEnvelope(problems)
+
+
+def _is_event_type(name: str) -> bool:
+    if name in _EVENT_TYPES:
+        return True
+    try:
+        check_domain_type(name)
+    except InvalidInput:
+        return False
+    return True

@@ -31,7 +31,7 @@ from gantline.webhooks.disabling import FailureRecords
 from gantline.webhooks.endpoint import StoredEndpoint, check_spec, key_prefix, record_key
 from gantline.webhooks.secret_encryption import SealedSecret
 from gantline.webhooks.settings import WebhookSettings
-from gantline.webhooks.signing import new_secret
+from gantline.webhooks.signing import SECRET_RULE, decode_secret, new_secret
 from gantline.webhooks.url_guard import TargetRefused, UrlGuard
 
 _log = logging.getLogger("gantline.webhooks")
@@ -85,8 +85,16 @@ class Endpoints:
 
     # -- managing ---------------------------------------------------------------------------------
 
-    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook:
-        """Create an endpoint; raise InvalidInput. Its secret is in the result, and nowhere else."""
+    async def create(
+        self, spec: WebhookSpec, *, tenant_id: str, actor: str, secret: str | None = None
+    ) -> IssuedWebhook:
+        """Create an endpoint; raise InvalidInput. Its secret is in the result, and nowhere else.
+
+        One that comes from another system keeps the `secret` that its receiver has: `whsec_…`, or a
+        plain text. That is not in the result.
+        """
+        if secret is not None:
+            _check_secret(secret)
         await self._check(spec, tenant_id)
         count = len(await self._all(tenant_id))
         if count >= self.settings.most_endpoints:
@@ -94,11 +102,11 @@ class Endpoints:
                 f"The tenant has {count} webhooks, and may have no more.",
                 next_step="Delete one that is not used.",
             )
-        webhook_id, secret = new_uuid(), new_secret()
+        webhook_id, signed_by = new_uuid(), new_secret() if secret is None else secret
         now = await self._app.store.ping()
         stored = StoredEndpoint(
             spec=spec,
-            secrets=(self.settings.vault.seal(secret, of=record_key(tenant_id, webhook_id)),),
+            secrets=(self.settings.vault.seal(signed_by, of=record_key(tenant_id, webhook_id)),),
             salt=random_bytes(_SALT_BYTES),
             status_since=now,
             created_at=now,
@@ -109,7 +117,10 @@ class Endpoints:
         )
         if not await self._write(tenant_id, webhook_id, stored, expected=0):
             raise VersionMismatch("A new id is taken already.", next_step="Try again.")
-        return IssuedWebhook(secret=secret, webhook=stored.describe(webhook_id, tenant_id, now=now))
+        return IssuedWebhook(
+            secret=signed_by if secret is None else "",
+            webhook=stored.describe(webhook_id, tenant_id, now=now),
+        )
 
     async def listed(self, *, tenant_id: str) -> list[WebhookEndpoint]:
         """List all endpoints of a tenant, oldest first."""
@@ -348,6 +359,13 @@ class Endpoints:
             now=self._app.clock.now(),
             failing_since=failing.get(webhook_id),
         )
+
+
+def _check_secret(secret: str) -> None:
+    try:
+        decode_secret(secret)
+    except InvalidInput:
+        raise InvalidEnvelope([Problem("#/secret", SECRET_RULE)]) from None
 
 
 def _decode(records: Iterable[Record], prefix: str) -> dict[UUID, tuple[StoredEndpoint, int]]:

@@ -5,7 +5,6 @@ from typing import Final
 from uuid import UUID
 
 from gantline.contract.job_event import JobEvent
-from gantline.contract.snapshot import LoggedEvent
 from gantline.contract.submission import NewJob
 from gantline.contract.webhook import EVENT_TYPES
 from gantline.webhooks.bodies import encode_event
@@ -16,7 +15,6 @@ from gantline.webhooks.endpoints import Endpoints, WebhookApp
 CONSUMER: Final = "webhooks"
 # A page of events may mean ten thousands of deliveries, of 20 kB each.
 _MOST_AT_ONCE: Final = 500
-_EVENTS: Final = frozenset(kind.removeprefix("job.") for kind in EVENT_TYPES)
 
 
 class FanOut:
@@ -30,9 +28,9 @@ class FanOut:
         self._endpoints = endpoints
 
     @staticmethod
-    def wants(event: LoggedEvent) -> bool:
+    def wants(event_type: str, job_type: str) -> bool:
         """Filter events. Those of deliveries, which are jobs too, reach no consumer."""
-        return event.entry.event in _EVENTS
+        return event_type in EVENT_TYPES or not event_type.startswith("job.")
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         # Read after the events, so that an endpoint misses no event after its creation.

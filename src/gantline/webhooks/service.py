@@ -38,10 +38,12 @@ class WebhookService(Deliveries):
         super().__init__(app, settings)
         self._limits = EndpointLimits()
 
-    async def create(self, spec: WebhookSpec, *, tenant_id: str, actor: str) -> IssuedWebhook:
+    async def create(
+        self, spec: WebhookSpec, *, tenant_id: str, actor: str, secret: str | None = None
+    ) -> IssuedWebhook:
         """Create an endpoint; it gets the events from now on, also those while no worker runs."""
         await begin_cursor(self._app.store, CONSUMER, from_start=False)
-        return await super().create(spec, tenant_id=tenant_id, actor=actor)
+        return await super().create(spec, tenant_id=tenant_id, actor=actor, secret=secret)
 
     # -- for workers ------------------------------------------------------------------------------
 

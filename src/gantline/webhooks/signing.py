@@ -5,6 +5,7 @@ standard library only.
 """
 
 import hmac
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,11 @@ PREFIX: Final = "whsec_"
 _SHORTEST: Final = 24
 _LONGEST: Final = 64
 _NEW_BYTES: Final = 32
+_PLAIN: Final = re.compile(r"[!-~]{16,256}")
+SECRET_RULE: Final = (
+    f"must be {PREFIX} and {_SHORTEST} to {_LONGEST} bytes in base64, or a plain text of 16 to 256 "
+    "printable ASCII characters without blanks"
+)
 
 ID_HEADER: Final = "webhook-id"
 TIMESTAMP_HEADER: Final = "webhook-timestamp"
@@ -36,16 +42,18 @@ def new_secret() -> str:
 
 
 def decode_secret(secret: str) -> bytes:
-    """Return the key of a secret; raise InvalidInput, which never quotes it."""
+    """Return the key of a secret; raise InvalidInput, which never quotes it.
+
+    A plain text, as a receiver may have it from another system, is its own key.
+    """
+    if not secret.startswith(PREFIX) and _PLAIN.fullmatch(secret):
+        return secret.encode()
     try:
         key = b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
         key = b""
     if not secret.startswith(PREFIX) or not _SHORTEST <= len(key) <= _LONGEST:
-        raise InvalidInput(
-            "This is not a webhook secret.",
-            next_step=f"It is {PREFIX} and {_SHORTEST} to {_LONGEST} bytes in base64.",
-        )
+        raise InvalidInput("This is not a webhook secret.", next_step=f"It {SECRET_RULE}.")
     return key
 
 

@@ -6,12 +6,12 @@ brought is run while the store works on the other (25 instead of 21 thousand job
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from gantline.contract.errors import StoreUnavailable
+from gantline.contract.errors import Forbidden, SessionNotRegistered, StoreUnavailable
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
@@ -44,11 +44,13 @@ class Claimer:
         longest_wait: Callable[[], timedelta],
         keeps_up: asyncio.Event,
         start: Callable[[list[Run], float], None],
+        register: Callable[[], Awaitable[None]],
         suspects: Suspects,
     ) -> None:
         """`keeps_up` is set while what has ended is being written in time.
 
-        `start` is given what was claimed, and when the claim was sent.
+        `start` is given what was claimed, and when the claim was sent. `register` is called where
+        the registration is over; where it is refused, the worker ends.
         """
         self._manager = manager
         self._registry = registry
@@ -59,6 +61,7 @@ class Claimer:
         self._longest_wait = longest_wait
         self._keeps_up = keeps_up
         self._start = start
+        self._register = register
         self._suspects = suspects
         self._woken = asyncio.Event()
         self._suspects_woken = asyncio.Event()
@@ -177,6 +180,8 @@ class Claimer:
         """Claim once; False when nothing was found, for whatever reason."""
         try:
             return await (self._claim_suspects() if suspects else self._claim_some())
+        except Forbidden:
+            raise
         except Exception as error:
             _log.warning("could not claim, trying again: %s", error)
             self._there_is_more.clear()
@@ -240,21 +245,25 @@ class Claimer:
         """Without a shielded task for it, which takes two more turns of the loop, and 0.1 ms.
 
         A claim whose answer was lost may have started runs that nobody has: so it is repeated under
-        its own id, which gives just those, until the store answers.
+        its own id, which gives just those, until the store answers. A worker that was frozen or cut
+        off for longer than its registration lasts has to register first.
         """
-        claim_id, wait = new_uuid(), _FIRST_WAIT_SECONDS
+        claim_id, wait, is_registered = new_uuid(), _FIRST_WAIT_SECONDS, True
         task = asyncio.current_task()
         self._claiming.add(task)
         self.is_quiet.clear()
         try:
             while True:
                 try:
+                    if not is_registered:
+                        await self._register()
                     return await self._manager.claim(
                         self._session, claim_id, requests, lease=self._lease
                     )
-                except StoreUnavailable as error:
+                except (StoreUnavailable, SessionNotRegistered) as error:
                     if self._is_over:
                         raise
+                    is_registered = not isinstance(error, SessionNotRegistered)
                     _log.warning("could not claim, trying again: %s", error)
                 await self._wait_for(self._over, wait)
                 wait = min(2 * wait, self._longest_wait().total_seconds())

@@ -9,12 +9,17 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from gantline.contract.clock import Clock
+from gantline.contract.domain_event import (
+    ALL_DOMAIN_EVENTS,
+    ALL_EVENTS,
+    check_domain_type,
+    includes,
+)
 from gantline.contract.errors import InvalidInput, Permanent
-from gantline.contract.job_event import JobEvent
-from gantline.contract.snapshot import LoggedEvent
+from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.status import Event
 from gantline.contract.store import JobStore
 from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
@@ -171,10 +176,12 @@ async def _resign(reader: EventReader) -> None:
         _log.warning("the lead of the consumer %s was not given back: %s", reader.name, error)
 
 
-EventFunction = Callable[[JobEvent], Awaitable[None] | None]
+EventFunction = (
+    Callable[[JobEvent], Awaitable[None] | None] | Callable[[DomainEvent], Awaitable[None] | None]
+)
 
 EVENT_TYPES: Final = tuple(f"job.{event}" for event in Event)
-EVERY_TYPE: Final = "job.*"
+_NAMED: Final = (*EVENT_TYPES, ALL_EVENTS, ALL_DOMAIN_EVENTS)
 
 
 class FunctionConsumer:
@@ -182,7 +189,7 @@ class FunctionConsumer:
 
     def __init__(self, name: str, function: EventFunction) -> None:
         self.name = name
-        self._function = function
+        self._function: Callable[[Any], Awaitable[None] | None] = function
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         for event in events:
@@ -217,16 +224,20 @@ def name_of(function: Callable[..., object]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[LoggedEvent], bool]:
+def events_of(types: Sequence[str], job_types: Sequence[str]) -> Callable[[str, str], bool]:
     """Select events of these types, of jobs of these types; no job types: of all."""
-    if not types or (unknown := [one for one in types if one not in (*EVENT_TYPES, EVERY_TYPE)]):
-        cause = f"There is no event {unknown[0]!r}." if types else "No event is named."
-        raise InvalidInput(cause, next_step=f"There are {', '.join((*EVENT_TYPES, EVERY_TYPE))}.")
-    named = frozenset(Event(one.removeprefix("job.")) for one in types if one != EVERY_TYPE)
-    events = frozenset(Event) if EVERY_TYPE in types else named
+    there_are = f"There are {', '.join(_NAMED)}, and what handlers emit."
+    if not types:
+        raise InvalidInput("No event is named.", next_step=there_are)
+    for one in types:
+        try:
+            if one not in _NAMED:
+                check_domain_type(one)
+        except InvalidInput as error:
+            raise InvalidInput(f"There is no event {one!r}.", next_step=there_are) from error
     kinds = frozenset(job_types)
 
-    def wants(event: LoggedEvent) -> bool:
-        return event.entry.event in events and (not kinds or event.job_type in kinds)
+    def wants(event_type: str, job_type: str) -> bool:
+        return includes(types, event_type) and (not kinds or job_type in kinds)
 
     return wants

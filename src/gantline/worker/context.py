@@ -21,6 +21,7 @@ from uuid import UUID
 from msgspec import UNSET
 
 from gantline.contract.codec import Codec, encode_result
+from gantline.contract.domain_event import Emitted, encode_emitted
 from gantline.contract.errors import Code, InvalidInput, Permanent, RunOver
 from gantline.contract.job import Job
 from gantline.contract.outcome import Success
@@ -55,12 +56,18 @@ class OfOne(Preparable, Protocol[T_contra, R_co]):
     async def send(self, argument: T_contra, /) -> R_co: ...
 
 
+AnyId = str | UUID | None
 ByName = Mapping[str, Any] | None
 """The payload of any other: its arguments, if it has some."""
 
 
 class RunPort(Protocol):
     """What a context needs of the runtime."""
+
+    @property
+    def audits(self) -> bool:
+        """Whether somebody hands on what is to be audited."""
+        ...
 
     def progress(self, update: Progress) -> Awaitable[None]:
         """To be awaited on the loop; elsewhere it is enough to call it."""
@@ -134,6 +141,7 @@ class Context:
         """What a transaction of the handler's own wrote, if it completed the run."""
         self.follow_ups: list[NewJob] = []
         self.once_keys: list[DedupeKey] = []
+        self._emitted: list[Emitted] = []
 
     @property
     def job(self) -> Job:
@@ -256,6 +264,38 @@ class Context:
         self.follow_ups.append(new)
         return new.job.job_id
 
+    def emit(
+        self, event_type: str, aggregate: str, payload: Any = None, *, aggregate_id: AnyId = None
+    ) -> None:
+        """Say that something has happened if, and only if, this run completes; in the same step.
+
+        It is an event of that name for consumers, webhooks and streams, about the aggregate of that
+        kind; its id is the job's subject, where no other is given.
+        """
+        self._emit(event_type, aggregate, aggregate_id, payload)
+
+    def audit(
+        self, action: str, aggregate: str, payload: Any = None, *, aggregate_id: AnyId = None
+    ) -> None:
+        """Have it in the tenant's audit trail if, and only if, this run completes.
+
+        The payload is a JSON object. Needs `AuditSettings(from_jobs=True)`.
+        """
+        if not self._port.audits:
+            why = "ctx.audit() needs an application with AuditSettings(from_jobs=True)."
+            raise Permanent(Code.CONFIGURATION_ERROR, why)
+        self._emit(action, aggregate, aggregate_id, payload or {}, is_audit=True)
+
+    def _emit(
+        self, kind: str, aggregate: str, given: AnyId, payload: Any, *, is_audit: bool = False
+    ) -> None:
+        if self.is_settled:
+            raise RunOver(f"Job {self.job_id} was completed already, without {kind}.")
+        about = self.job.subject_id if given is None else str(given)
+        new = Emitted.of(kind, aggregate, about, payload, is_audit=is_audit)
+        encode_emitted([*self._emitted, new])
+        self._emitted.append(new)
+
     def transaction(self, result: Any = None) -> AbstractAsyncContextManager[Any]:
         """Write and complete in one transaction: both are committed, or neither.
 
@@ -287,7 +327,10 @@ class Context:
     def success_of(self, result: Any) -> Success:
         """What is written when the run completes; raise ResultNotStorable."""
         body, omitted = encode_result(result, self._result_codec)
-        return Success(body, omitted, tuple(self.follow_ups), tuple(self.once_keys))
+        emitted = encode_emitted(self._emitted) if self._emitted else None
+        return Success(
+            body, omitted, tuple(self.follow_ups), tuple(self.once_keys), emitted=emitted
+        )
 
     def once(self, key: str, *, hold: timedelta = ONCE_HELD_FOR) -> Awaitable[bool]:
         """Ask whether this is still to be done; True marks it done when the run completes.
@@ -352,9 +395,16 @@ class StoreRunPort:
     """The port of `Context`, on a store."""
 
     def __init__(
-        self, store: JobStore, manager: JobManager, find_type: Finder, logged: Notify = lambda: None
+        self,
+        store: JobStore,
+        manager: JobManager,
+        find_type: Finder,
+        logged: Notify = lambda: None,
+        *,
+        audits: bool = False,
     ) -> None:
         """`find_type` gives declared job types; `logged` is called when there is a new event."""
+        self.audits = audits
         self._store = store
         self._manager = manager
         self._find_type = find_type

@@ -124,7 +124,8 @@ class Executor:
         outcome: Outcome | None = None
         try:
             if active.cause is None:  # else it was stopped while there was no child to kill
-                outcome = await child.run(_request_for(active, payload), self._port)
+                request = _request_for(active, payload, audits=self._port.audits)
+                outcome = await child.run(request, self._port)
         except BaseException:
             child.kill()  # its answer to this run must not become that to another
             raise
@@ -181,13 +182,25 @@ async def _result_of(
             Code.CONFIGURATION_ERROR,
             f"{name} returned a coroutine that nobody has awaited: make it an `async def`.",
         )
+    if isinstance(result, BaseException | Outcome) or _is_exception_class(result):
+        # Raised here, so that dependencies do not commit what it did.
+        name = (result if isinstance(result, type) else type(result)).__name__
+        raise ResultNotStorable(
+            f"{handler.function.__qualname__} returned {name}, which says that a run has not "
+            "completed, instead of raising it.",
+            next_step=f"Write `raise {name}(…)`.",
+        )
     if context.saw_stop and not context.is_settled:
         # It may be a part only. Raised here, so that dependencies do not commit it either.
         raise RunStopped(f"The handler of job {context.job_id} returned after it saw the stop.")
     return result
 
 
-def _request_for(active: ActiveRun, payload: Any) -> Request:
+def _is_exception_class(result: Any) -> bool:
+    return isinstance(result, type) and issubclass(result, BaseException)
+
+
+def _request_for(active: ActiveRun, payload: Any, *, audits: bool) -> Request:
     handler, run, classifier = active.handler, active.run, active.handler.policy.classify
     if handler.function.__module__ == "__main__":
         raise Permanent(
@@ -206,6 +219,7 @@ def _request_for(active: ActiveRun, payload: Any) -> Request:
         classifier=None if classifier is None else import_path(classifier),
         keeps_result=handler.result_codec is not None,
         logs_progress=Event.PROGRESSED in handler.policy.events,
+        audits=audits,
         log_level=logging.getLogger().getEffectiveLevel(),
         trace_context=dict(active.carrier),
     )

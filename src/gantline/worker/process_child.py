@@ -82,6 +82,7 @@ class Parent(logging.Handler):
         """Each with its own stop, so that no run sees that of another."""
         self._replies: dict[int, Future[processes.Reply]] = {}
         self._numbers = count(1)
+        self.audits = False
 
     # -- what comes -------------------------------------------------------------------------------
 
@@ -228,6 +229,7 @@ async def _perform(
 ) -> Answer:
     run, loop, task = request.run, asyncio.get_running_loop(), asyncio.current_task()
     handler = _handler_of(run.job.job_type, function, request.keeps_result)
+    parent.audits = request.audits
     context = Context(
         run,
         parent,

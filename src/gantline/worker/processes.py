@@ -49,6 +49,7 @@ class Request(msgspec.Struct, kw_only=True, tag=True):
     classifier: tuple[str, str] | None
     keeps_result: bool
     logs_progress: bool
+    audits: bool
     log_level: int
     trace_context: dict[str, str]
 

@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
+from gantline.contract.errors import Forbidden
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
@@ -46,6 +47,7 @@ from gantline.worker.upkeep import maintain_for_ever
 _log = logging.getLogger("gantline.worker")
 
 _REGISTER_EVERY_SECONDS: Final = 20.0
+_SHORT_DRAIN_SECONDS: Final = 0.2
 # How long after the drain a stop waits for the store. Shorter than the supervisor's grace.
 _LAST_WRITES_SECONDS: Final = 4.0
 _LAST_HINTS_SECONDS: Final = 1.0
@@ -72,9 +74,13 @@ class Worker:
         schedules: Sequence[Schedule] = (),
         state: Any = None,
         find_type: Callable[[str], Any] = lambda name: None,
+        admit: Callable[[], Awaitable[str]] | None = None,
         exit_process: Callable[[int], object] = exit_process,
     ) -> None:
-        """`chores` are what the maintenance does beside its own; `find_type` gives job types."""
+        """`chores` are what the maintenance does beside its own; `find_type` gives job types.
+
+        `admit` is asked at every registration for the id of this worker's key; Forbidden ends it.
+        """
         self._store = store
         self._chores = chores
         self._storage = storage
@@ -91,6 +97,7 @@ class Worker:
         self._declared_schedules = schedules
         self._state = state
         self._find_type = find_type
+        self._admit = admit
         self._manager = manager
         self._switches = manager.switches
         self._stop_asked = asyncio.Event()
@@ -139,7 +146,7 @@ class Worker:
                 task.cancel()
             await self._runs.end_quarantine()
             await self._close(
-                self._runs.drain(),
+                self._drain(),
                 self._consumers.stop(self._settings.drain.total_seconds()),
                 self._schedules.stop(),
                 asyncio.gather(*background, return_exceptions=True),
@@ -283,6 +290,7 @@ class Worker:
             longest_wait=self._longest_wait,
             keeps_up=self._runs.completer.keeps_up,
             start=self._runs.start,
+            register=self._register,
             suspects=self._runs.suspects,
         )
         self._runs.claimed_by(self._claimer)
@@ -300,7 +308,13 @@ class Worker:
     def _make_executor(self, deadlines: Deadlines) -> Executor:
         return Executor(
             self._registry,
-            StoreRunPort(self._store, self._manager, self._find_type, self._announcer.events),
+            StoreRunPort(
+                self._store,
+                self._manager,
+                self._find_type,
+                self._announcer.events,
+                audits=any(one.of_audit for one in self._declared_consumers),
+            ),
             threads=self._threads,
             processes=self._processes,
             deadlines=deadlines,
@@ -389,12 +403,31 @@ class Worker:
     async def _register_for_ever(self) -> None:
         while True:
             await asyncio.sleep(_REGISTER_EVERY_SECONDS)
-            try:
-                await self._register()
-            except Exception as error:
-                _log.warning("could not register this session: %s", error)
+            await self._register_again()
+
+    async def _register_again(self) -> None:
+        try:
+            await self._register()
+        except Forbidden:
+            raise
+        except Exception as error:
+            _log.warning("could not register this session: %s", error)
+
+    async def _drain(self) -> None:
+        """Where it takes a while, be registered meanwhile as one that drains."""
+        draining, seconds = asyncio.create_task(self._runs.drain()), _SHORT_DRAIN_SECONDS
+        try:
+            while not (await asyncio.wait([draining], timeout=seconds))[0]:
+                seconds = _REGISTER_EVERY_SECONDS
+                with suppress(Forbidden):
+                    await self._register_again()
+            await draining
+        finally:
+            draining.cancel()
 
     async def _register(self) -> None:
+        """Raise Forbidden where the installation requires a key that this worker does not have."""
+        key_id = await self._admit() if self._admit else ""
         host, pid = process()
         await register(
             self._store,
@@ -410,6 +443,8 @@ class Worker:
                 consumers=self._consumers.names,
                 schedules=self._schedules.declared_keys,
                 schedules_mark=self._schedules.mark,
+                draining=self.is_draining,
+                key_id=key_id,
             ),
         )
 

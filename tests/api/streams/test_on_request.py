@@ -7,6 +7,7 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Progress, Run
 from gantline.testing.conformance.bench import LEASE
 from gantline.testing.conformance.on_request import logged
+from gantline.testing.factories import register_sessions
 from tests.api.conftest import Asker
 from tests.api.playing import success
 from tests.api.streams.event_stream import Listener
@@ -21,6 +22,7 @@ async def submitted(jobs: Gantline) -> str:
 
 async def started(jobs: Gantline) -> Run:
     requests = [LaneRequest("default", ("mail",), 1, ("mail",))]
+    await register_sessions(jobs.store, "worker")
     (run,) = await jobs.store.claim("worker", uuid4(), requests, lease=LEASE)
     return run
 

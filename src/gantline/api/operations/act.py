@@ -9,7 +9,15 @@ from gantline.api.json_response import PRIVATE, JsonResponse
 from gantline.api.operation import Operations
 from gantline.api.requests import JobEdited, JobToSubmit
 from gantline.api.views import entity_tag, status_document, status_url
-from gantline.contract.errors import GantlineError, IllegalTransition, JobNotFound, VersionMismatch
+from gantline.auth.action import Action
+from gantline.auth.authorizer import Target
+from gantline.contract.errors import (
+    GantlineError,
+    IllegalTransition,
+    JobNotFound,
+    KeyTaken,
+    VersionMismatch,
+)
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import REDRIVABLE, JobStatus
 from gantline.contract.wakeup import Hint
@@ -41,11 +49,20 @@ class Acting(Operations):
             actor=call.principal.id,
             version=_version(call, job),
         )
+        if isinstance(acted, KeyTaken):
+            raise await self._key_taken(call, acted)
         _done(acted)
         self._streams.look()
-        self._cache.forget(job.job.job_id)
         self._jobs.wakeup.notify(job_id=job.job.job_id)
         return await self._standing(call, job, status=200)
+
+    async def _key_taken(self, call: Call, taken: KeyTaken) -> KeyTaken:
+        """Name the job that has the key to a caller who may read it."""
+        holder = await self._access.read(taken.holder) if taken.holder else None
+        is_shown = holder is not None and await self._access.may(
+            call, Action.READ, Target.of(holder.job)
+        )
+        return KeyTaken(taken.holder, is_shown=is_shown)
 
     async def redrive_edited(self, call: Call) -> Response:
         job = await self._job(call)
@@ -79,7 +96,6 @@ class Acting(Operations):
         )
         if isinstance(answer, GantlineError):
             raise answer
-        self._cache.forget(job.job.job_id)
         return Response(status_code=204, headers={"cache-control": PRIVATE})
 
     async def _job(self, call: Call) -> JobSnapshot:

@@ -126,7 +126,6 @@ class DeadLetters(Operations):
                 actor=call.principal.id,
                 version=job.version,
             )
-            self._cache.forget(job_id)
             items.append(_item(job_id, answer))
         if any(item.redriven for item in items):
             self._jobs.wakeup.notify()

@@ -1,5 +1,7 @@
 """Reading jobs: status, the whole job, lists, history and attempts."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TypedDict
 
 from starlette.responses import Response
@@ -20,6 +22,7 @@ from gantline.api.views import (
     history_entry,
     job_document,
     listed_job,
+    poll_headers,
     status_document,
 )
 from gantline.auth.action import Action
@@ -27,7 +30,7 @@ from gantline.auth.authorizer import Target
 from gantline.contract.errors import InvalidInput
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus, State, parse_state
 
 
 class _Shown(TypedDict):
@@ -41,9 +44,9 @@ class JobReading(Operations):
     async def status(self, call: Call) -> Response:
         job = await self._access.job(call)
         now = self._jobs.clock.now()
-        tag = entity_tag(job, now)
-        return unchanged(call, tag) or self._responses.status(
-            status_document(job, now), {"etag": tag}
+        headers = self._headers(job, now)
+        return unchanged(call, headers) or self._responses.status(
+            status_document(job, now), headers
         )
 
     async def job(self, call: Call) -> Response:
@@ -52,8 +55,8 @@ class JobReading(Operations):
     async def whole(self, call: Call, job: JobSnapshot) -> Response:
         """Answer all of a job that the caller may read."""
         now = self._jobs.clock.now()
-        tag = entity_tag(job, now)
-        if known := unchanged(call, tag):
+        headers = self._headers(job, now)
+        if known := unchanged(call, headers):
             return known
         with_payload = await self._access.may(call, Action.READ_PAYLOAD, Target.of(job.job))
         document = job_document(
@@ -62,13 +65,19 @@ class JobReading(Operations):
             with_payload=with_payload,
             with_error_type=await self._shows_error_type(call, job),
         )
-        return JsonResponse(200, document, {"etag": tag}, cache=PRIVATE)
+        return JsonResponse(200, document, headers, cache=PRIVATE)
+
+    def _headers(self, job: JobSnapshot, now: datetime) -> dict[str, str]:
+        usual = self._settings.retry_after_seconds
+        return {"etag": entity_tag(job, now)} | poll_headers(job, now, usual)
 
     async def listed(self, call: Call) -> Response:
         query: JobQuery = call.query
         tenant_id, visible_to = await self._access.visible(call, query.tenant_id)
         statuses = _statuses(query.status)
-        job_filter = filter_of(query, tenant_id, visible_to, statuses=statuses)
+        job_filter = filter_of(
+            query, tenant_id, visible_to, statuses=statuses, due_before=query.due_before
+        )
         return await self.page(call, job_filter, limit=query.limit, cursor=query.cursor)
 
     async def page(
@@ -114,16 +123,16 @@ class JobReading(Operations):
         return await self._access.may(call, Action.READ_ERRORS, Target.of(job.job))
 
 
-def unchanged(call: Call, tag: str) -> Response | None:
-    """304 where the caller has this state already."""
-    if not is_known(call.joined_headers, tag):
+def unchanged(call: Call, headers: Mapping[str, str]) -> Response | None:
+    """304 where the caller has the state of this ETag already."""
+    if not is_known(call.joined_headers, headers["etag"]):
         return None
-    return Response(status_code=304, headers={"cache-control": PRIVATE, "etag": tag})
+    return Response(status_code=304, headers={"cache-control": PRIVATE, **headers})
 
 
-def _statuses(names: "list[str]") -> frozenset[JobStatus]:
+def _statuses(names: "list[str]") -> frozenset[State]:
     try:
-        return frozenset(JobStatus.parse(name) for name in names)
+        return frozenset(map(parse_state, names))
     except InvalidInput:
-        known = ", ".join(JobStatus)
+        known = ", ".join((*JobStatus, *DerivedState))
         raise invalid_parameter("status", f"must be one of {known}") from None

@@ -51,12 +51,16 @@ class ScheduleOperations(Operations):
 
     async def get(self, call: Call) -> Response:
         stored = await self._found(call)
-        return unchanged(call, await self._tag(stored)) or await self._shown(call, stored)
+        return unchanged(call, {"etag": await self._tag(stored)}) or await self._shown(call, stored)
 
     async def next_runs(self, call: Call) -> Response:
         query: NextQuery = call.query
         stored = await self._found(call)
-        return JsonResponse(200, runs_to_come(stored.record, query.count), cache=PRIVATE)
+        runs = []
+        for at in stored.record.each_upcoming(query.count):
+            runs.append(at)
+            await asyncio.sleep(0)
+        return JsonResponse(200, runs_to_come(stored.record, runs), cache=PRIVATE)
 
     # -- changing ---------------------------------------------------------------------------------
 

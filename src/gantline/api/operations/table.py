@@ -16,6 +16,7 @@ from gantline.api.operations.schedules import ScheduleOperations
 from gantline.api.operations.statistics import Statistics
 from gantline.api.operations.submit import BatchSent, Submitting
 from gantline.api.operations.webhooks import WebhookOperations
+from gantline.api.operations.workers import Workers
 from gantline.api.problems import ApiCode
 from gantline.api.schedule_documents import (
     NewSchedule,
@@ -236,7 +237,7 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("createWebhook", "POST", "/api/webhooks", "webhooks",
             Action.MANAGE_WEBHOOKS, "Make a webhook; its secret is shown this once.",
             webhooks.create, {201: IssuedWebhook}, _WEBHOOKS,
-            query=requests.TenantQuery, body=requests.WebhookToKeep),
+            query=requests.TenantQuery, body=requests.WebhookToCreate),
         Operation("getWebhook", "GET", "/api/webhooks/{webhook_id}", "webhooks",
             Action.MANAGE_WEBHOOKS, "Show a webhook, but for its secret.",
             webhooks.get, {200: WebhookEndpoint}, _WEBHOOK, query=requests.TenantQuery),
@@ -288,17 +289,19 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("createSchedule", "POST", "/api/schedules", "schedules",
             Action.MANAGE_SCHEDULES,
             "Make a schedule; its jobs are submitted in the caller's name.",
-            schedules.create, {201: ScheduleDocument}, _SCHEDULE_SENT, body=NewSchedule),
+            schedules.create, {201: ScheduleDocument}, _SCHEDULE_SENT, body=NewSchedule,
+            is_long=True),
         Operation("getSchedule", "GET", "/api/schedules/{schedule}", "schedules",
             Action.READ_SCHEDULES, "Show a schedule, its last and its next runs.",
             schedules.get, {200: ScheduleDocument, 304: None}, _NOT_FOUND,
-            query=requests.TenantQuery, headers=(_IF_NONE_MATCH,)),
+            query=requests.TenantQuery, headers=(_IF_NONE_MATCH,), is_long=True),
         Operation("replaceSchedule", "PUT", "/api/schedules/{schedule}", "schedules",
             Action.MANAGE_SCHEDULES,
             "Change a schedule; its pause stays, and its next run unless times change.",
             schedules.replace, {200: ScheduleDocument},
             (*_SCHEDULE_SENT, Code.VERSION_MISMATCH),
-            query=requests.TenantQuery, body=ScheduleSent, headers=(_IF_MATCH_SCHEDULE,)),
+            query=requests.TenantQuery, body=ScheduleSent, headers=(_IF_MATCH_SCHEDULE,),
+            is_long=True),
         Operation("deleteSchedule", "DELETE", "/api/schedules/{schedule}", "schedules",
             Action.MANAGE_SCHEDULES, "Remove a schedule; the jobs that it has submitted stay.",
             schedules.delete, {204: None}, _SCHEDULE_DELETED,
@@ -306,11 +309,11 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("pauseSchedule", "POST", "/api/schedules/{schedule}/pause", "schedules",
             Action.MANAGE_SCHEDULES, "Submit nothing more until it is resumed.",
             schedules.pause, {200: ScheduleDocument}, _SCHEDULE_SWITCHED,
-            query=requests.TenantQuery, headers=(_IF_MATCH_SCHEDULE,)),
+            query=requests.TenantQuery, headers=(_IF_MATCH_SCHEDULE,), is_long=True),
         Operation("resumeSchedule", "POST", "/api/schedules/{schedule}/resume", "schedules",
             Action.MANAGE_SCHEDULES, "Go on with the first run from now.",
             schedules.resume, {200: ScheduleDocument}, _SCHEDULE_SWITCHED,
-            query=requests.TenantQuery, headers=(_IF_MATCH_SCHEDULE,)),
+            query=requests.TenantQuery, headers=(_IF_MATCH_SCHEDULE,), is_long=True),
         Operation("runSchedule", "POST", "/api/schedules/{schedule}/run", "schedules",
             Action.MANAGE_SCHEDULES,
             "Submit a job of it now, in the caller's name; its own runs stay.",
@@ -320,6 +323,12 @@ def operations_of(parts: Parts) -> list[Operation]:
             Action.READ_SCHEDULES,
             "List the next runs, in UTC and as clocks in its zone show them.",
             schedules.next_runs, {200: RunsToCome}, _NOT_FOUND, query=NextQuery, is_long=True),
+
+        Operation("listWorkers", "GET", "/api/workers", "workers",
+            Action.READ_WORKERS,
+            "List the worker processes that live, of all tenants, by session id.",
+            Workers(parts).listed, {200: documents.WorkersPage}, query=requests.WorkersQuery,
+            is_long=True),
 
         Operation("listAuditEvents", "GET", "/api/audit", "audit",
             Action.READ_AUDIT,

@@ -20,6 +20,7 @@ from gantline.api.requests import (
     DeliveryQuery,
     RotateQuery,
     TenantQuery,
+    WebhookToCreate,
     WebhookToKeep,
 )
 from gantline.auth.authorizer import Target
@@ -38,9 +39,11 @@ class WebhookOperations(Operations):
         return JsonResponse(200, WebhooksDocument(items=await webhooks.listed(tenant_id=tenant_id)))
 
     async def create(self, call: Call) -> Response:
-        spec: WebhookToKeep = call.sent
-        tenant_id, webhooks = await self._managing(call, host=host_of(spec.url))
-        issued = await webhooks.create(spec, tenant_id=tenant_id, actor=call.principal.id)
+        sent: WebhookToCreate = call.sent
+        tenant_id, webhooks = await self._managing(call, host=host_of(sent.url))
+        issued = await webhooks.create(
+            sent.spec, tenant_id=tenant_id, actor=call.principal.id, secret=sent.secret
+        )
         location = f"{call.root}{_PATH}/{issued.webhook.webhook_id}"
         return JsonResponse(201, issued, {"location": location})
 

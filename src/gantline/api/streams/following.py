@@ -22,6 +22,7 @@ from gantline.api.streams.subscription import (
     EventFilter,
     StreamedEvent,
     Subscription,
+    emitted_messages,
     event_text,
     ping_text,
     position_text,
@@ -163,6 +164,8 @@ class Following:
         data = encode(status_document(job, now))
         self._shown[job.job.job_id] = _Shown.of(job, entity_tag(job, now))
         messages = [(STATE, data)] if not (is_end and is_heard) else []
+        if is_end and not is_heard and job.last is not None:
+            messages += emitted_messages(job.job, job.last)
         if is_end and self._end_with(job.job.job_id) and job.last is not None and not is_heard:
             messages.append((job.last.event, data))
         return messages

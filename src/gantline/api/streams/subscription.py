@@ -15,6 +15,7 @@ from gantline.api.json_response import encode
 from gantline.api.seal import Seal
 from gantline.api.views import status_document
 from gantline.contract.job import Job
+from gantline.contract.job_event import emitted_with
 from gantline.contract.query import JobFilter, Visibility
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, LoggedEvent
 from gantline.contract.status import ON_REQUEST, Event, JobStatus
@@ -96,7 +97,12 @@ class StreamedEvent:
         self.tag = f'"{entry.job_id}-{entry.version}-{document.state}"'
         """As `entity_tag` makes it of the job at that time."""
         sealed = seal.number(event.sequence, event.tenant_id)
-        self.text = event_text(entry.event, encode(document), position=sealed)
+        emitted = [
+            event_text(name, data, position=None) for name, data in emitted_messages(job.job, entry)
+        ]
+        # One text, and the position with the last: a stream breaks off before a row or after it.
+        own = event_text(entry.event, encode(document), position=sealed)
+        self.text = b"".join([*emitted, own])
 
 
 def document_after(entry: LogEntry, job: JobSnapshot, now: datetime) -> StatusDocument:
@@ -146,6 +152,12 @@ def event_text(name: str, data: bytes, *, position: str | None) -> bytes:
     lines = b"\ndata: ".join(data.splitlines())
     head = b"" if position is None else b"id: %s\n" % position.encode("ascii")
     return b"%sevent: %s\ndata: %s\n\n" % (head, name.encode("ascii"), lines)
+
+
+def emitted_messages(job: Job, entry: LogEntry) -> list[tuple[str, bytes]]:
+    """The domain events that were emitted with a row of the log: their types and their data."""
+    events = [one for one in emitted_with(0, job, entry) if not one.emitted.is_audit]
+    return [(event.type, encode(event.data())) for event in events]
 
 
 def position_text(position: str) -> bytes:

@@ -134,6 +134,7 @@ class Entry:
             result=transition.result,
             result_omitted=transition.result_omitted,
             actor=transition.actor,
+            emitted=transition.emitted,
         )
 
     def event_entry(self, event: Event, reason: Reason, now: datetime) -> LogEntry:
@@ -190,8 +191,8 @@ class Entry:
             last=outcomes[-1] if outcomes else None,
         )
 
-    def matches(self, filter: JobFilter) -> bool:
-        return matches(filter, self.job, status=self.status, attempt=self.attempt, last=self.last)
+    def matches(self, filter: JobFilter, now: datetime) -> bool:
+        return matches(filter, self.snapshot(), now)
 
 
 def _current_run(lease: Lease) -> CurrentRun:

@@ -24,11 +24,11 @@ class Records:
             for space, key in self.records
             if space == namespace and key.startswith(prefix) and key > after
         )
-        found = (self._current(namespace, key, now) for key in keys)
+        found = (self.current(namespace, key, now) for key in keys)
         return [record for record in found if record]
 
     def allows(self, write: RecordWrite, now: datetime) -> bool:
-        return write_is_allowed(write, self._current(write.namespace, write.key, now))
+        return write_is_allowed(write, self.current(write.namespace, write.key, now))
 
     def write_checked(
         self, writes: Sequence[RecordWrite], now: datetime
@@ -42,7 +42,7 @@ class Records:
 
     def write(self, write: RecordWrite, now: datetime) -> int:
         """Write what the caller has checked; return the new version."""
-        current = self._current(write.namespace, write.key, now)
+        current = self.current(write.namespace, write.key, now)
         if is_repeat(write, current):
             return current.version if current else 0
         if write.value is None:
@@ -62,7 +62,7 @@ class Records:
             del self.records[name]
         return len(over[:limit])
 
-    def _current(self, namespace: str, key: str, now: datetime) -> Record | None:
+    def current(self, namespace: str, key: str, now: datetime) -> Record | None:
         record = self.records.get((namespace, key))
         return record if record and not _has_expired(record, now) else None
 

@@ -18,7 +18,7 @@ import msgspec
 
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, later
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import SessionNotRegistered, StoreMisconfigured
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -31,7 +31,7 @@ from gantline.contract.query import (
     PruneRule,
     at_most,
 )
-from gantline.contract.records import Record, RecordWrite
+from gantline.contract.records import SESSIONS, Record, RecordWrite
 from gantline.contract.results import (
     Applied,
     ApplyResult,
@@ -234,6 +234,8 @@ class MemoryStore:
             if before:
                 return before
             now = self._clock.now()
+            if self._records.current(SESSIONS, session, now) is None:
+                raise SessionNotRegistered(session)
             due = [
                 (entry, request) for request in requests for entry in self._take_due(request, now)
             ]
@@ -502,7 +504,8 @@ class MemoryStore:
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         limit = at_most(limit)
         with self._lock:
-            found = [entry for entry in self._jobs.values() if entry.matches(job_filter)]
+            now = self._clock.now()
+            found = [entry for entry in self._jobs.values() if entry.matches(job_filter, now)]
             if after:
                 found = [
                     entry for entry in found if entry.position < (after.created_at, after.job_id)

@@ -31,9 +31,9 @@ _LOG = """
 INSERT INTO gantline.log (
     job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes, snoozes,
     fence, priority, session, started_at, error_code, error_message, error_detail, result,
-    result_omitted, actor, created_at, is_end)
+    result_omitted, actor, created_at, is_end, emitted)
 VALUES (%s, %s, %s, %s, %s, %s::text::gantline.job_event, %s::text::gantline.job_status, %s, %s, %s,
-        %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _READY = """
 INSERT INTO gantline.ready (

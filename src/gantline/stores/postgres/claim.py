@@ -9,8 +9,12 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from psycopg.errors import NotNullViolation
+
 from gantline.contract.clock import span_micros
+from gantline.contract.errors import SessionNotRegistered
 from gantline.contract.query import LaneRequest
+from gantline.contract.records import SESSIONS
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, Run
 from gantline.runtime import monotonic
 from gantline.stores.postgres.arrays import Bigints, Integers, RandomUuids, Uuids
@@ -119,7 +123,11 @@ class Floors:
             self._candidates.pop((one.lane, one.rank), None)
 
 
-_CLAIM = f"SELECT * FROM gantline.claim_jobs({', '.join(['%s'] * 13)})"  # noqa: S608
+# A lease has a session: without a record of it there is none, so nothing is started.
+_REGISTERED = f"""(
+    SELECT key FROM gantline.record WHERE namespace = '{SESSIONS}' AND key = %s
+      AND (expires_at IS NULL OR expires_at > coalesce(%s, gantline.micros())))"""  # noqa: S608
+_CLAIM = f"SELECT * FROM gantline.claim_jobs(%s, {_REGISTERED}, {', '.join(['%s'] * 11)})"  # noqa: S608
 _HEADS = """
 SELECT given.lane, given.rank, head.run_at, head.job_id
 FROM unnest(%s, %s) AS given (lane, rank)
@@ -262,18 +270,24 @@ class Claims:
         ]
         if not (claim.is_for_others or is_repeated or any(one.ranges for one in opened)):
             return []
-        rows = await sql.rows(
-            _CLAIM,
-            claim.now,
-            claim.session,
-            claim.claim_id,
-            span_micros(claim.lease),
-            RandomUuids(sum(one.limit for one in opened)),
-            Integers([one.limit for one in opened]),
-            *_columns(opened),
-            _limits(requests, opened),
-            Bigints(list(claim.logged)) if claim.logged else None,
-        )
+        try:
+            rows = await sql.rows(
+                _CLAIM,
+                claim.now,
+                claim.session,
+                claim.now,
+                claim.claim_id,
+                span_micros(claim.lease),
+                RandomUuids(sum(one.limit for one in opened)),
+                Integers([one.limit for one in opened]),
+                *_columns(opened),
+                _limits(requests, opened),
+                Bigints(list(claim.logged)) if claim.logged else None,
+            )
+        except NotNullViolation as error:
+            if error.diag.column_name == "session":
+                raise SessionNotRegistered(claim.session) from None
+            raise
         rows.sort(key=_IN_ORDER)
         if len(requests) > 1:
             order = {

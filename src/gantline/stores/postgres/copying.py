@@ -78,17 +78,17 @@ _ADD_LOG = """
 INSERT INTO gantline.log (
     id, version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
     priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, error_code,
-    error_message, error_detail, result, result_omitted, phase)
+    error_message, error_detail, result, result_omitted, phase, emitted)
 OVERRIDING SYSTEM VALUE
 SELECT id, version, lane, fence, at, created_at, started_at, event::gantline.job_event,
        status::gantline.job_status, attempt, crashes, snoozes, priority, is_end,
        percent::double precision, job_id, change_id, tenant, reason, session, actor, error_code,
-       error_message, error_detail, result, result_omitted, phase
+       error_message, error_detail, result, result_omitted, phase, emitted
 FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-            %s, %s, %s, %s, %s) AS row (
+            %s, %s, %s, %s, %s, %s) AS row (
     id, version, lane, fence, at, created_at, started_at, event, status, attempt, crashes, snoozes,
     priority, is_end, percent, job_id, change_id, tenant, reason, session, actor, error_code,
-    error_message, error_detail, result, result_omitted, phase)
+    error_message, error_detail, result, result_omitted, phase, emitted)
 """
 _ADD_KEYS = """
 INSERT INTO gantline.dedupe (until, kind, job_id, tenant, scope, key, fingerprint)
@@ -296,6 +296,7 @@ def _log_columns(rows: Sequence[tuple[StoredJob, int, StoredEntry]]) -> list[Arr
         Bytes([entry.result for entry in entries]),
         Texts([entry.result_omitted for entry in entries]),
         Texts([entry.phase or None for entry in entries]),
+        Bytes([entry.emitted for entry in entries]),
     ]
 
 

@@ -8,11 +8,11 @@ from uuid import UUID
 from gantline.contract.clock import to_micros
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.status import JobStatus, State, status_of
 from gantline.stores.postgres.arrays import Texts, Uuids
 from gantline.stores.postgres.rows import IS_OUTCOME, LOG_COLUMNS
 from gantline.stores.postgres.sql import Row, Sql, join_one, left_join_one
-from gantline.stores.sql.filters import Terms, make_terms
+from gantline.stores.sql.filters import Terms, make_state_terms, make_terms
 from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -67,8 +67,8 @@ _ENDED: Final = (
     "log.job_id",
 )
 _HAS_STATUS: Final = {
-    JobStatus.QUEUED: "EXISTS (SELECT FROM gantline.ready WHERE ready.job_id = job.id OFFSET 0)",
-    JobStatus.RUNNING: "EXISTS (SELECT FROM gantline.lease WHERE lease.job_id = job.id OFFSET 0)",
+    JobStatus.QUEUED: "EXISTS (SELECT FROM gantline.ready WHERE ready.job_id = job.id{} OFFSET 0)",
+    JobStatus.RUNNING: "EXISTS (SELECT FROM gantline.lease WHERE lease.job_id = job.id{} OFFSET 0)",
 }
 _HAS_ENDED_AS: Final = (
     "EXISTS (SELECT FROM gantline.log AS ended WHERE ended.job_id = job.id AND ended.is_end "
@@ -109,7 +109,9 @@ def _read_snapshot(row: Row) -> JobSnapshot:
     return make_snapshot(job_from_row(job, (row[0], row[1])), last, log[LOG_WIDTH:])
 
 
-async def find(sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+async def find(
+    sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None, now: int | None
+) -> Page:
     """Merge keyset scans, one per status, and read the jobs of the page.
 
     Where the caller sees only his own jobs, one per way to see a job: so each follows an index in
@@ -120,11 +122,11 @@ async def find(sql: Sql, filter: JobFilter, *, limit: int, after: Cursor | None)
     if narrowed is None or not limit:
         return Page((), None)
     filter = narrowed
-    statuses: list[JobStatus | None] = [*sorted(filter.statuses)] or [None]
+    states: list[State | None] = [*sorted(filter.statuses)] or [None]
     scans, values = [], list[object]()
-    for status in statuses:
-        for way in await _find_ways(sql, filter, status):
-            scan, of_scan = _scan(filter, status, limit + 1, after, way)
+    for state in states:
+        for way in await _find_ways(sql, filter, None if state is None else status_of(state)):
+            scan, of_scan = _scan(filter, state, limit + 1, after, way, now)
             scans.append(f"({scan})")
             values += of_scan
     # A union, because a job that is seen in two ways is one.
@@ -186,14 +188,31 @@ async def _are_few(sql: Sql, tenant_id: str | None, status: JobStatus) -> bool:
 
 
 def _scan(
-    filter: JobFilter, status: JobStatus | None, limit: int, after: Cursor | None, way: _Way | None
+    filter: JobFilter,
+    state: State | None,
+    limit: int,
+    after: Cursor | None,
+    way: _Way | None,
+    now: int | None,
 ) -> tuple[str, list[object]]:
-    """Make the query for the (created_at, id) of matching jobs in one status, newest first."""
+    """Make the query for the (created_at, id) of matching jobs in one state, newest first."""
+    status = None if state is None else status_of(state)
     source, tenant, created_at, job_id = table = _JOBS if way else _SOURCES.get(status, _ENDED)
     conditions, values = _conditions(filter, way, created_at)
+    of_state, state_values = make_state_terms(
+        filter,
+        state,
+        placeholder="%s",
+        now="(SELECT gantline.micros())" if now is None else str(now),
+        of_last=_of_last,
+    )
     if way and status:
-        conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
-        values += [] if status in _HAS_STATUS else [str(status)]
+        more = "".join(f" AND {one}" for one in of_state)
+        conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS).format(more))
+        values += state_values if status in _HAS_STATUS else [str(status)]
+    else:
+        conditions += of_state
+        values += state_values
     if table == _ENDED:
         conditions.append("log.is_end AND log.status = %s::text::gantline.job_status")
         values.append(str(status))

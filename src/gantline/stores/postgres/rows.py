@@ -12,7 +12,7 @@ from gantline.stores.postgres.arrays import Array, Bigints, Bytes, Integers, Tex
 LOG_COLUMNS: Final = (
     "log.job_id, log.version, log.event::text, log.status::text, log.reason, log.at, log.attempt, "
     "log.fence, log.session, log.started_at, log.error_code, log.error_message, log.error_detail, "
-    "log.result, log.result_omitted, log.actor, log.percent, log.phase"
+    "log.result, log.result_omitted, log.actor, log.percent, log.phase, log.emitted"
 )
 IS_OUTCOME: Final = "event NOT IN ('submitted', 'started', 'progressed')"
 """Whether a row of the log is an outcome, and not an event on request."""

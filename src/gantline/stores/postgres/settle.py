@@ -37,9 +37,13 @@ LEFT JOIN LATERAL (
 
 
 def is_plain(transition: Transition) -> bool:
-    """Whether it ends a run and writes nothing beyond its job."""
+    """Whether it ends a run and writes nothing beyond its job and what every row has."""
     return isinstance(transition.guard, RunGuard) and not (
-        transition.follow_ups or transition.records or transition.once or transition.actor
+        transition.follow_ups
+        or transition.records
+        or transition.once
+        or transition.actor
+        or transition.emitted
     )
 
 

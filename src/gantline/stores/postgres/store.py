@@ -311,7 +311,9 @@ class PostgresStore:
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
         return await self.calls.run(
-            lambda sql: query.find(sql, job_filter, limit=at_most(limit), after=after)
+            lambda sql: query.find(
+                sql, job_filter, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:

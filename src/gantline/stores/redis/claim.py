@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
+from gantline.contract.errors import SessionNotRegistered
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.runtime import random_bytes
@@ -105,7 +106,9 @@ def _masks(count: int) -> tuple[int, int]:
     return ones * _RANDOM, ones * _VERSION
 
 
-def _read_runs(reply: list[Any], session: str) -> list[Run]:
+def _read_runs(reply: list[Any] | bytes, session: str) -> list[Run]:
+    if isinstance(reply, bytes):
+        raise SessionNotRegistered(session)
     now, until, *rest = reply
     if until:
         claimed = Claimed(session, read_instant(now), read_instant(until))

@@ -27,6 +27,7 @@ from gantline.stores.redis.rows import (
     Lane,
     encode_sortable,
     encode_tenant,
+    read_instant,
     read_lane,
     read_snapshot,
 )
@@ -56,17 +57,20 @@ async def get(
 # -- lists ----------------------------------------------------------------------------------------
 
 
-async def find(calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | None) -> Page:
+async def find(
+    calls: Calls, filter: JobFilter, *, limit: int, after: Cursor | None, now: bytes
+) -> Page:
     narrowed = filter.narrowed()
     if narrowed is None or limit == 0:
         return Page((), None)
+    at = read_instant(await calls.run(scripts.PING, now)) if narrowed.asks_for_time else None
     found: list[JobSnapshot] = []
     jobs = _iterate_newest_first(calls, narrowed, limit, after)
     if (first := await _find_by_own_id(calls, narrowed, after)) is not None:
         jobs = _merge_one(first, jobs)
     passed_over = 0
     async for job in jobs:
-        if matches(narrowed, job.job, status=job.status, attempt=job.attempt, last=job.last):
+        if matches(narrowed, job, at):
             found.append(job)
             if len(found) > limit:
                 return Page(tuple(found[:limit]), _cursor_at(found[limit - 1]))
@@ -181,7 +185,7 @@ class _TenantCounts(NamedTuple):
 
 async def find_lists(calls: Calls, filter: JobFilter) -> list[str]:
     tenants, lanes = await _read_tenant_counts(calls, filter.tenant_id)
-    whose = filter.whose
+    whose, statuses = filter.whose, filter.stored_statuses
     if filter.parent_job_id:
         return [f"by-parent:{one.tenant}:{filter.parent_job_id.hex}" for one in tenants]
     if filter.correlation_id:
@@ -198,7 +202,7 @@ async def find_lists(calls: Calls, filter: JobFilter) -> list[str]:
         f"list:{lane}:{one.tenant}:{_LETTER_OF[status]}"
         for one in tenants
         for lane, status in one.jobs
-        if (not filter.statuses or status in filter.statuses)
+        if (not statuses or status in statuses)
         and (not filter.job_types or lanes[lane].job_type in filter.job_types)
         and (not filter.queues or lanes[lane].queue in filter.queues)
         and (filter.internal or not lanes[lane].job_type.startswith(RESERVED_TYPES))

@@ -329,6 +329,7 @@ class _Tail(msgspec.Struct, array_like=True, frozen=True):
     actor: str
     percent: float | None = None
     phase: str = ""
+    emitted: bytes | None = None
 
 
 _NO_TAIL: Final = _Tail(None, None, None, "")
@@ -336,11 +337,13 @@ _decode_tail: Final = msgspec.msgpack.Decoder(_Tail).decode
 
 
 def pack_tail(transition: Transition) -> bytes:
-    error, result = transition.error, transition.result
-    if error is None and result is None and not transition.result_omitted and not transition.actor:
+    error, result, emitted = transition.error, transition.result, transition.emitted
+    others = transition.result_omitted or transition.actor or emitted
+    if error is None and result is None and not others:
         return b""
     packed_error = (error.code, error.message, error.detail) if error else None
-    return pack((packed_error, result, transition.result_omitted, transition.actor))
+    tail = (packed_error, result, transition.result_omitted, transition.actor)
+    return pack((*tail, None, "", emitted) if emitted else tail)
 
 
 def pack_progress(percent: float, phase: str) -> bytes:
@@ -352,7 +355,13 @@ def pack_entry(entry: LogEntry) -> bytes:
     error = entry.error
     packed_error = (error.code, error.message, error.detail) if error else None
     tail = _Tail(
-        packed_error, entry.result, entry.result_omitted, entry.actor, entry.percent, entry.phase
+        packed_error,
+        entry.result,
+        entry.result_omitted,
+        entry.actor,
+        entry.percent,
+        entry.phase,
+        entry.emitted,
     )
     return b"" if tail == _NO_TAIL else pack(tail)
 
@@ -387,6 +396,7 @@ def read_row(row: bytes) -> LoggedRow:
         actor=tail.actor,
         percent=tail.percent,
         phase=tail.phase,
+        emitted=tail.emitted,
     )
     return LoggedRow(entry, lane, tenant)
 

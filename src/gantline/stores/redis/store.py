@@ -252,7 +252,9 @@ class RedisStore:
 
     @reads_replies
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await query.find(self._calls, job_filter, limit=at_most(limit), after=after)
+        return await query.find(
+            self._calls, job_filter, limit=at_most(limit), after=after, now=self._now()
+        )
 
     @reads_replies
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:

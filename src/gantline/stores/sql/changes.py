@@ -142,6 +142,7 @@ class ChangedRows(Generic[Id]):
             transition.actor,
             head.created_at,
             transition.to.is_terminal,
+            transition.emitted,
         )
 
 

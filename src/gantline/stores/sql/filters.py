@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from gantline.contract.clock import to_micros
 from gantline.contract.query import JobFilter, in_64_bits
+from gantline.contract.status import DerivedState, State
 from gantline.contract.webhook import RESERVED_TYPES
 
 Terms = tuple[list[str], list[object]]
@@ -51,8 +52,32 @@ def make_terms(
             conditions += more_conditions
             values += more_values
     # The terms with <> let the partial indexes be used.
-    if filter.subject_id:
+    if filter.subject_id or (filter.whose and filter.whose.subject_required):
         conditions.append("job.subject <> ''")
     if filter.created_by:
         conditions.append("job.created_by <> ''")
     return conditions, values
+
+
+def make_state_terms(
+    filter: JobFilter,
+    state: State | None,
+    *,
+    placeholder: str,
+    now: str,
+    of_last: Callable[[str], str],
+) -> Terms:
+    """Write what a derived state and `due_before` ask of the row of the queue or of the lease.
+
+    `now` is the expression of the store's present. Only a job that was run has an outcome.
+    """
+    failed = f"(ready.fence > 0 AND {of_last('event')} IN ('retried', 'crashed'))"
+    conditions = {
+        DerivedState.SCHEDULED: [f"ready.run_at > {now}", f"{failed} IS NOT TRUE"],
+        DerivedState.RETRYING: [failed],
+        DerivedState.CANCELLING: ["lease.cancel_requested"],
+    }
+    some = list(conditions[state]) if isinstance(state, DerivedState) else []
+    if filter.due_before is None:
+        return some, []
+    return [f"ready.run_at < {placeholder}", *some], [to_micros(filter.due_before)]

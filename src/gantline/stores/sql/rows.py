@@ -35,7 +35,7 @@ RUN_COLUMNS: Final = (
 )
 RUN_WIDTH: Final = 11
 
-LOG_WIDTH: Final = 18
+LOG_WIDTH: Final = 19
 
 read_position: Final = msgspec.json.Decoder(list[Any]).decode
 """Read where a page ended, as `make_page` wrote it."""
@@ -137,6 +137,7 @@ def log_from_row(row: Row, to_uuid: ToUuid | None = None) -> LogEntry:
         actor=row[15],
         percent=row[16],
         phase=row[17] or "",
+        emitted=row[18],
     )
 
 

@@ -59,8 +59,8 @@ _LOG = f"""
 INSERT INTO gantline_log (
     job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes, snoozes,
     fence, priority, session, started_at, error_code, error_message, error_detail, result,
-    result_omitted, actor, created_at, is_end)
-VALUES ({", ".join("?" * 24)})
+    result_omitted, actor, created_at, is_end, emitted)
+VALUES ({", ".join("?" * 25)})
 """  # noqa: S608  # constants only
 _REQUEST_CANCEL = "UPDATE gantline_lease SET cancel_requested = 1, version = ? WHERE job_id = ?"
 _LEAVE_LEASES = "DELETE FROM gantline_lease WHERE job_id IN {}"

@@ -7,14 +7,17 @@ from typing import Final
 from uuid import UUID
 
 from gantline.contract.clock import from_micros, later_micros, span_micros, to_micros
+from gantline.contract.errors import SessionNotRegistered
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.query import LaneRequest
+from gantline.contract.records import SESSIONS
 from gantline.contract.snapshot import Run
 from gantline.contract.status import JobStatus
 from gantline.stores.sql.rows import JOB_COLUMNS, JOB_WIDTH, RUN_COLUMNS, job_from_row, run_from_row
 from gantline.stores.sqlite import ready
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import LogState, log_started
+from gantline.stores.sqlite.records import read_current
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
 
 # A claim skips rows of jobs that were removed by hand; so often at most, as other writers wait.
@@ -51,6 +54,8 @@ def claim(
 ) -> list[Run]:
     if known := find_runs_of_claim(connection, claim_id):
         return known
+    if read_current(connection, SESSIONS, session, now) is None:
+        raise SessionNotRegistered(session)
     taken = [(row, job, tokens()) for row, job in _take(connection, requests, now)]
     logged = {(one.queue, job_type) for one in requests for job_type in one.logged}
     until, length = later_micros(now, lease), span_micros(lease)

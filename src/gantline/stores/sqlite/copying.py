@@ -63,8 +63,8 @@ _ADD_LOG = f"""
 INSERT INTO gantline_log (
     sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,
     snoozes, fence, priority, session, started_at, error_code, error_message, error_detail, result,
-    result_omitted, actor, created_at, is_end, percent, phase)
-VALUES {placeholders(27)}
+    result_omitted, actor, created_at, is_end, percent, phase, emitted)
+VALUES {placeholders(28)}
 """  # noqa: S608  # constants only
 _ADD_KEY = "INSERT OR IGNORE INTO gantline_dedupe VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ADD_RECORD = """
@@ -224,6 +224,7 @@ def _log_row(stored: StoredJob, row: StoredEntry, lane: int) -> Row:
         int(row is stored.end),
         entry.percent,
         entry.phase or None,
+        entry.emitted,
     )
 
 

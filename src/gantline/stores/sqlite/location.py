@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from gantline.contract.errors import StoreMisconfigured
+from gantline.stores.url_options import read_bool
 
 MINIMUM_VERSION: Final = (3, 37, 0)  # STRICT tables
 
@@ -32,10 +33,13 @@ class Location(msgspec.Struct, frozen=True):
     path: Path
     sync: Literal["full", "normal"] = "full"
     busy_seconds: float = 10.0
+    auto_migrate: bool = True
+    """Whether opening it makes the file and the schema, or brings an older one up to date."""
 
 
 def parse_url(url: str) -> Location:
-    """Read sqlite:///relative/path or sqlite:////absolute/path, with ?sync= and ?busy_seconds=."""
+    """Read sqlite:///relative/path or sqlite:////absolute/path, with ?sync=, ?busy_seconds= and
+    ?auto_migrate=."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path in ("/", "/:memory:") or "\0" in path:
@@ -49,8 +53,9 @@ def parse_url(url: str) -> Location:
         )
     options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     _refuse_unknown(options)
+    given = {**options, "path": Path(path[1:]), "auto_migrate": read_bool(options, "auto_migrate")}
     try:
-        location = msgspec.convert({"path": Path(path[1:]), **options}, Location, strict=False)
+        location = msgspec.convert(given, Location, strict=False)
     except msgspec.ValidationError as error:
         raise StoreMisconfigured(f"A store option is wrong: {error}.") from None
     if not 0 <= location.busy_seconds <= _LONGEST_BUSY_SECONDS:
@@ -117,8 +122,13 @@ def _read_mounts() -> str:
 
 
 def _refuse_unknown(options: dict[str, str]) -> None:
-    if unknown := options.keys() - {"sync", "busy_seconds"}:
+    if "schema" in options:
+        raise StoreMisconfigured(
+            "A SQLite store has no option schema: a file is one.",
+            next_step="For other tables name another file.",
+        )
+    if unknown := options.keys() - {"sync", "busy_seconds", "auto_migrate"}:
         raise StoreMisconfigured(
             f"A SQLite store has no option {', '.join(sorted(unknown))}.",
-            next_step="It has sync=full|normal and busy_seconds=<seconds>.",
+            next_step="It has sync=full|normal, busy_seconds=<seconds> and auto_migrate=yes|no.",
         )

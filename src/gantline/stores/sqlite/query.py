@@ -10,9 +10,9 @@ from gantline.contract.clock import from_micros, to_micros
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus, State, status_of
 from gantline.stores.ranks import PRIORITIES
-from gantline.stores.sql.filters import Terms, make_terms
+from gantline.stores.sql.filters import Terms, make_state_terms, make_terms
 from gantline.stores.sql.rows import (
     JOB_COLUMNS,
     JOB_WIDTH,
@@ -52,9 +52,14 @@ _SOURCES: Final = {
 }
 _ENDED: Final = "gantline_log AS log JOIN gantline_job AS job ON job.id = log.job_id"
 _HAS_STATUS: Final = {
-    JobStatus.QUEUED: "EXISTS (SELECT 1 FROM gantline_ready WHERE job_id = job.id)",
-    JobStatus.RUNNING: "EXISTS (SELECT 1 FROM gantline_lease WHERE job_id = job.id)",
+    JobStatus.QUEUED: "EXISTS (SELECT 1 FROM gantline_ready AS ready WHERE job_id = job.id{})",
+    JobStatus.RUNNING: "EXISTS (SELECT 1 FROM gantline_lease AS lease WHERE job_id = job.id{})",
 }
+# Every range of the queue that has jobs has a floor: so only the rows of the instants are read.
+_IN_RANGES: Final = (
+    "gantline_floor AS floor CROSS JOIN gantline_ready AS ready "
+    "ON ready.lane = floor.lane AND ready.rank = floor.rank"
+)
 _HAS_ENDED_AS: Final = (
     "EXISTS (SELECT 1 FROM gantline_log AS ended "
     "WHERE ended.job_id = job.id AND ended.is_end = 1 AND ended.status = ?)"
@@ -98,7 +103,12 @@ def _read_snapshot(row: Row) -> JobSnapshot:
 
 
 def find(
-    connection: sqlite3.Connection, filter: JobFilter, *, limit: int, after: Cursor | None
+    connection: sqlite3.Connection,
+    filter: JobFilter,
+    *,
+    limit: int,
+    after: Cursor | None,
+    now: int,
 ) -> Page:
     """Merge keyset scans, then read the jobs of the page.
 
@@ -109,11 +119,11 @@ def find(
     if narrowed is None:
         return Page((), None)
     filter = narrowed
-    statuses: list[JobStatus | None] = [*sorted(filter.statuses)] or [None]
+    states: list[State | None] = [*sorted(filter.statuses)] or [None]
     scans = [
-        _scan(connection, filter, status, limit + 1, after, way)
-        for status in statuses
-        for way in _find_ways(connection, filter, status)
+        _scan(connection, filter, state, limit + 1, after, way, now)
+        for state in states
+        for way in _find_ways(connection, filter, None if state is None else status_of(state))
     ]
     found = heapq.nlargest(limit + 1, {position for scan in scans for position in scan})
     ids = [uuid_from_bytes(job_id) for _, job_id in found[:limit]]
@@ -165,22 +175,29 @@ def _are_few(connection: sqlite3.Connection, tenant_id: str | None, status: JobS
 def _scan(
     connection: sqlite3.Connection,
     filter: JobFilter,
-    status: JobStatus | None,
+    state: State | None,
     limit: int,
     after: Cursor | None,
     way: _Way | None,
+    now: int,
 ) -> list[Row]:
-    """The (created_at, id) of matching jobs in one status, newest first."""
+    """The (created_at, id) of matching jobs in one state, newest first."""
+    status = None if state is None else status_of(state)
     source, order = _SOURCES.get(status, _ENDED), "job"
-    conditions, values = list[str](), list[object]()
-    if way:
+    conditions, values = make_state_terms(
+        filter, state, placeholder="?", now=str(now), of_last=_of_last
+    )
+    if status is JobStatus.QUEUED and not way:
+        source = _source_of_queued(connection, filter, state, now)
+    elif way:
         source = _SOURCES[None]
-        if status:
-            conditions.append(_HAS_STATUS.get(status, _HAS_ENDED_AS))
-            values += [] if status in _HAS_STATUS else [status]
-    elif status is JobStatus.QUEUED and count_queued(connection, filter.tenant_id) > _MANY_QUEUED:
-        source = _SOURCES[None]
-        conditions.append(_HAS_STATUS[status])
+    if status and source == _SOURCES[None]:
+        if status in _HAS_STATUS:
+            of_state = "".join(f" AND {one}" for one in conditions)
+            conditions = [_HAS_STATUS[status].format(of_state)]
+        else:
+            conditions.append(_HAS_ENDED_AS)
+            values.append(status)
     elif source == _ENDED:
         order = "log"
         conditions.append("log.is_end = 1 AND log.status = ?")
@@ -202,6 +219,30 @@ def _scan(
         WHERE {where} ORDER BY {created_at} DESC, {job_id} DESC LIMIT ?
     """  # noqa: S608  # built from constants; every value is a parameter
     return connection.execute(statement, (*values, limit)).fetchall()
+
+
+def _source_of_queued(
+    connection: sqlite3.Connection, filter: JobFilter, state: State | None, now: int
+) -> str:
+    """Choose the rows of the queue, or of an instant's part of it, while they are few to sort."""
+    if count_queued(connection, filter.tenant_id) <= _MANY_QUEUED:
+        return _SOURCES[JobStatus.QUEUED]
+    spans, values = list[str](), list[object]()
+    if state is DerivedState.SCHEDULED:
+        spans.append("ready.run_at > ?")
+        values.append(now)
+    if filter.due_before:
+        spans.append("ready.run_at < ?")
+        values.append(to_micros(filter.due_before))
+    if spans:
+        statement = f"""
+            SELECT count(*) FROM (
+                SELECT 1 FROM {_IN_RANGES} WHERE {" AND ".join(spans)} LIMIT ?)
+        """  # noqa: S608  # built from constants; every value is a parameter
+        row = connection.execute(statement, (*values, _MANY_QUEUED + 1)).fetchone()
+        if int(row[0]) <= _MANY_QUEUED:
+            return f"{_IN_RANGES} JOIN gantline_job AS job ON job.id = ready.job_id"
+    return _SOURCES[None]
 
 
 def _conditions(filter: JobFilter, way: _Way | None, created_at: str) -> Terms:

@@ -18,7 +18,7 @@ _ROWS_AT_ONCE: Final = (100, 10)
 LOG_COLUMNS: Final = (
     "log.job_id, log.version, log.event, log.status, log.reason, log.at, log.attempt, log.fence, "
     "log.session, log.started_at, log.error_code, log.error_message, log.error_detail, "
-    "log.result, log.result_omitted, log.actor, log.percent, log.phase"
+    "log.result, log.result_omitted, log.actor, log.percent, log.phase, log.emitted"
 )
 IS_OUTCOME: Final = "event <> 'submitted' AND event <> 'started' AND event <> 'progressed'"
 """Whether a row of the log is an outcome, and not an event on request."""

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import SchemaMismatch, StoreMisconfigured
 from gantline.stores.migrations import AppliedMigration, Migration, load_migrations, plan
 from gantline.stores.sqlite.connection import (
     connect_reader,
@@ -72,6 +72,16 @@ def read_applied_to(file: Path) -> list[AppliedMigration]:
     location = Location(file)
     with translate_errors(location), closing(connect_reader(location)) as connection:
         return read_applied(connection) if has_history(connection) else []
+
+
+def check(location: Location) -> None:
+    """Refuse a file that lacks a migration, where we must not apply it."""
+    if missing := plan(load_migrations(PACKAGE), read_applied_to(location.path)):
+        first = missing[0]
+        raise SchemaMismatch(
+            f"{location.path} lacks the migrations from {first.number} ({first.name}) on.",
+            next_step="Run `gantline db migrate`, or what `gantline db sql` prints.",
+        )
 
 
 def _split_statements(script: str) -> list[str]:

@@ -52,7 +52,7 @@ from gantline.stores.sqlite.connection import OpenedFile, describe_mode
 from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
 from gantline.stores.sqlite.insert import insert
 from gantline.stores.sqlite.location import Location, check_location
-from gantline.stores.sqlite.schema import SqliteMigrator, is_up_to_date, migrate
+from gantline.stores.sqlite.schema import SqliteMigrator, check, is_up_to_date, migrate
 from gantline.stores.sqlite.threads import Readers, Writer
 from gantline.stores.sqlite.transaction import (
     SqliteTransaction,
@@ -70,7 +70,7 @@ _LOST_ON: Final = {
 
 
 class _Opened:
-    """What an open store holds: the writer, a second writer for leases, the readers."""
+    """What an open store holds: the writer, a second one for leases, the readers, the searchers."""
 
     def __init__(self, location: Location, before_commit: Callable[[], None] | None) -> None:
         check_location(location)
@@ -83,7 +83,9 @@ class _Opened:
             # Renewals never wait for the other writes of this process.
             self.lease_writer = Writer(location, self.file, name="gantline-lease-writer")
             on_error.callback(self.lease_writer.end)
-            self.readers = Readers(location, self.file)
+            self.readers = Readers(location, self.file, name="gantline-reader")
+            on_error.callback(self.readers.close)
+            self.searchers = Readers.of_searches(location, self.file)
             on_error.pop_all()
 
     async def close(self) -> None:
@@ -92,11 +94,12 @@ class _Opened:
         await asyncio.shield(loop.run_in_executor(None, self._close))
 
     def _close(self) -> None:
-        for part in (self.readers, self.lease_writer, self.writer):
+        for part in (self.searchers, self.readers, self.lease_writer, self.writer):
             part.close()
 
     def end(self) -> None:
-        """Close without waiting for the writers; the readers must be idle."""
+        """Close without waiting for the writers; those who read must be idle."""
+        self.searchers.close()
         self.readers.close()
         self.lease_writer.end()
         self.writer.end()
@@ -163,12 +166,14 @@ class SqliteStore:
                 self._opened = await self._make()
 
     async def _make(self) -> _Opened:
+        if not self._location.auto_migrate:
+            await asyncio.to_thread(check, self._location)  # before the file is made
         opened = await make_in_thread(
             lambda: _Opened(self._location, self._before_commit), release=_Opened.end
         )
         try:
             # A caller that submits in its own transaction holds the lock that a migration needs.
-            if not await opened.readers.run(is_up_to_date):
+            if self._location.auto_migrate and not await opened.readers.run(is_up_to_date):
                 await opened.writer.run(migrate)
             opened.file.remember()
         except asyncio.CancelledError:
@@ -332,8 +337,10 @@ class SqliteStore:
         )
 
     async def find(self, job_filter: JobFilter, *, limit: int, after: Cursor | None = None) -> Page:
-        return await self._parts.readers.run(
-            lambda connection: query.find(connection, job_filter, limit=at_most(limit), after=after)
+        return await self._parts.searchers.run(
+            lambda connection: query.find(
+                connection, job_filter, limit=at_most(limit), after=after, now=self._now()
+            )
         )
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
@@ -346,7 +353,7 @@ class SqliteStore:
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self._parts.readers.run(
+        return await self._parts.searchers.run(
             lambda connection: counts.dead_counts(connection, tenant_id)
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import LifoQueue
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from gantline.contract.errors import InvalidInput, StoreError, StoreUnavailable
 from gantline.runtime import start_inbox, thread_pool
@@ -194,49 +194,90 @@ def _resolve_futures(tasks: list[_Task]) -> None:
 
 
 _READERS: Final = 2
+# More than a tenant may have under way in an API, or its searches would stop those of others.
+_SEARCHERS: Final = 6
+# How often a search looks whether anybody still waits for it: after a millisecond or so.
+_STEPS_PER_LOOK: Final = 10_000
 
 
 class Readers:
     """Run reading work; each piece sees one consistent snapshot of the database."""
 
-    def __init__(self, location: Location, file: OpenedFile) -> None:
+    def __init__(
+        self, location: Location, file: OpenedFile, *, threads: int = _READERS, name: str
+    ) -> None:
         self._location = location
         self._file = file
-        self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
-        self._threads = thread_pool(_READERS, "gantline-reader")
+        self._idle: LifoQueue[_Reader] = LifoQueue()
+        self._threads = thread_pool(threads, name)
         self._closed = False
         try:
-            for _ in range(_READERS):
-                self._idle.put(connect_reader(location))
+            for _ in range(threads):
+                self._idle.put(_Reader(connect_reader(location)))
         except BaseException:
             self.close()
             raise
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    @classmethod
+    def of_searches(cls, location: Location, file: OpenedFile) -> "Readers":
+        """Those for work that may look at all jobs: nobody who reads one job waits for it."""
+        return cls(location, file, threads=_SEARCHERS, name="gantline-searcher")
+
+    async def run(self, work: Work[T]) -> T:
         if self._closed:
             raise StoreUnavailable("The store is closed.", next_step="Open it again.")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+        reading = _Reading(work)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._read, reading)
+        except asyncio.CancelledError:
+            reading.is_given_up = True  # others wait for its thread
+            raise
 
-    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, reading: "_Reading[T]") -> T:
         self._file.check()
-        connection = self._idle.get()
+        reader = self._idle.get()
+        connection, reader.reading = reader.connection, reading
         try:
             with translate_errors(self._location):
                 connection.execute("BEGIN")
                 try:
-                    return work(connection)
+                    return reading.work(connection)
                 except BaseException as error:
                     # Its frames may refer to an open cursor, which keeps its snapshot.
                     traceback.clear_frames(error.__traceback__)
                     raise
                 finally:
+                    reader.reading = None
                     connection.execute("COMMIT")
         finally:
-            self._idle.put(connection)
+            self._idle.put(reader)
 
     def close(self) -> None:
         """Finish what is being read, then close the file."""
         self._closed = True
         self._threads.shutdown()
         while not self._idle.empty():
-            self._idle.get().close()
+            self._idle.get().connection.close()
+
+
+class _Reading(Generic[T]):
+    """A piece of work, and whether its caller has been cancelled."""
+
+    __slots__ = ("is_given_up", "work")
+
+    def __init__(self, work: Work[T]) -> None:
+        self.work = work
+        self.is_given_up = False
+
+
+class _Reader:
+    """A connection that ends what it reads when nobody waits for that any more."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.reading: _Reading[Any] | None = None
+        connection.set_progress_handler(self._is_given_up, _STEPS_PER_LOOK)
+
+    def _is_given_up(self) -> bool:
+        return self.reading is not None and self.reading.is_given_up

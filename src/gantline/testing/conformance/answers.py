@@ -109,6 +109,7 @@ async def maintenance_survives_lost_answers(bench: Bench) -> None:
 
 async def _claim_later(bench: Bench) -> list[Run]:
     bench.clock.advance(HOUR)
+    await bench.register("w")
     return await bench.store.claim("w", make_new().job.job_id, lane_requests(), lease=LEASE)
 
 

@@ -14,7 +14,7 @@ from gantline.contract.store import JobStore
 from gantline.manager.manager import Acted, Ending, JobManager, Settled
 from gantline.manager.reaper import Reaped, Reaper
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import lane_requests, make_new
+from gantline.testing.factories import lane_requests, make_new, register_sessions
 
 LEASE = timedelta(seconds=60)
 HOUR = timedelta(hours=1)
@@ -49,6 +49,7 @@ class Bench:
         self.clock = harness.clock
         self.store = store
         self.manager = JobManager(store, jitter=lambda: 0.0)
+        self._registered: set[str] = set()
 
     @classmethod
     async def on(cls, harness: StoreHarness) -> "Bench":
@@ -77,6 +78,12 @@ class Bench:
         assert await self.store.insert(new) == [Applied(1)] * count
         return [one.job.job_id for one in new]
 
+    async def register(self, session: str) -> None:
+        """Let a session claim; done once."""
+        if session not in self._registered:
+            await register_sessions(self.store, session)
+            self._registered.add(session)
+
     async def claim(
         self,
         *job_types: str,
@@ -87,6 +94,7 @@ class Bench:
         at_most: dict[str, int] | None = None,
         suspects: tuple[int, ...] = (),
     ) -> list[Run]:
+        await self.register(session)
         return await self.store.claim(
             session,
             claim_id or uuid4(),

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from uuid import uuid4
 
+from gantline.contract.errors import SessionNotRegistered
 from gantline.contract.outcome import Snoozed
 from gantline.contract.query import LaneRequest
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.status import JobStatus
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
@@ -195,6 +197,7 @@ async def a_limit_of_a_type_holds_in_its_request_alone(bench: Bench) -> None:
         *lane_requests(queue="a", at_most={"test": 1}),
         *lane_requests(queue="b", limit=2),
     ]
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
@@ -204,6 +207,7 @@ async def each_queue_has_its_own_limit(bench: Bench) -> None:
     await bench.submit_many(3, queue="a")
     await bench.submit_many(3, queue="b")
     requests = [LaneRequest("a", ("test",), 1), LaneRequest("b", ("test",), 2)]
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert [run.job.queue for run in runs] == ["a", "b", "b"]
 
@@ -212,6 +216,7 @@ async def each_queue_has_its_own_limit(bench: Bench) -> None:
 async def a_queue_named_twice_gives_each_job_once(bench: Bench) -> None:
     await bench.submit_many(3)
     requests = lane_requests("test", "test", limit=2) * 2
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert len({run.job.job_id for run in runs}) == len(runs) == 3
 
@@ -220,6 +225,54 @@ async def a_queue_named_twice_gives_each_job_once(bench: Bench) -> None:
 async def every_run_has_a_token_of_its_own(bench: Bench) -> None:
     await bench.submit_many(50)
     assert len({run.token for run in await bench.claim()}) == 50
+
+
+@rule
+async def only_a_registered_session_claims(bench: Bench) -> None:
+    job_id = await bench.submit()
+    await bench.register("somebody-else")
+    assert await _is_refused(bench, "worker-1")
+    assert await bench.status(job_id) is JobStatus.QUEUED
+    assert [run.job.job_id for run in await bench.claim(session="worker-1")] == [job_id]
+
+
+@rule
+async def a_session_whose_registration_is_over_claims_again_once_it_has_registered(
+    bench: Bench,
+) -> None:
+    """As of a worker that was frozen for longer than that lasts."""
+    job_id = await bench.submit()
+    write = RecordWrite(SESSIONS, "worker-1", b"{}", time_to_live=LEASE)
+    await bench.store.write_records([write])
+    bench.clock.advance(LEASE)
+    assert await _is_refused(bench, "worker-1")
+    await bench.store.write_records([write])
+    requests = lane_requests()
+    runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
+    assert [run.job.job_id for run in runs] == [job_id]
+    await bench.store.write_records([RecordWrite(SESSIONS, "worker-1", None)])
+    await bench.submit()
+    assert await _is_refused(bench, "worker-1")
+
+
+@rule
+async def a_claim_whose_answer_was_lost_is_answered_though_the_registration_is_over(
+    bench: Bench,
+) -> None:
+    await bench.submit()
+    claim_id = uuid4()
+    first = await bench.claim(claim_id=claim_id)
+    await bench.store.write_records([RecordWrite(SESSIONS, "worker-1", None)])
+    again = await bench.store.claim("worker-1", claim_id, lane_requests(), lease=LEASE)
+    assert [run.ref for run in again] == [run.ref for run in first]
+
+
+async def _is_refused(bench: Bench, session: str) -> bool:
+    try:
+        await bench.store.claim(session, uuid4(), lane_requests(), lease=LEASE)
+    except SessionNotRegistered as error:
+        return session in error.cause
+    return False
 
 
 @rule

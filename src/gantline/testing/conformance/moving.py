@@ -10,7 +10,7 @@ import msgspec
 from gantline.contract.errors import InvalidInput
 from gantline.contract.outcome import Success
 from gantline.contract.query import JobFilter, LaneRequest, PruneRule
-from gantline.contract.records import RecordWrite
+from gantline.contract.records import SESSIONS, RecordWrite
 from gantline.contract.results import Applied, Conflict, Duplicate, Stale
 from gantline.contract.snapshot import Progress
 from gantline.contract.status import JobStatus, Reason
@@ -21,6 +21,7 @@ from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.sequencer import number_events
 from gantline.stores.memory import MemoryStore
 from gantline.testing.conformance.bench import HOUR, LEASE, PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.emitting import emitted
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import JOB_TYPE, lane_requests, make_new
 
@@ -69,7 +70,7 @@ async def furnish(bench: Bench) -> None:
         )
         if status is JobStatus.QUEUED:
             (run,) = await bench.claim()
-            await bench.finish(run, Success(b'{"a":1}', once=(ONCE,)))
+            await bench.finish(run, Success(b'{"a":1}', once=(ONCE,), emitted=emitted("ü")))
     cancelled, _ = await bench.bring_to(JobStatus.CANCELLED, idempotency_key="freed")
     await bench.redrive(cancelled)
     (run,) = await bench.claim()
@@ -116,6 +117,7 @@ async def _complete_and_prune(bench: Bench, new: NewJob) -> None:
     """Leave nothing of a job but its key."""
     assert await bench.store.insert([new]) == [Applied(1)]
     requests = lane_requests(new.job.job_type)
+    await bench.register("worker-1")
     (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     ended = Transition.completed(run, Success(), hold_key=100 * HOUR)
     assert await bench.store.apply([ended]) == [Applied(3)]
@@ -128,6 +130,7 @@ async def _with_events(bench: Bench) -> None:
     new = make_new("with events", logged=True, tenant_id="tenant", job_type="logged")
     await bench.store.insert([new])
     requests = [LaneRequest("default", ("logged",), 1, ("logged",))]
+    await bench.register("worker-1")
     (run,) = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     await bench.store.progress([Progress(run.ref, 12.5, "begun", logged=True)])
     await bench.finish(run, PERMANENT)
@@ -352,8 +355,8 @@ async def a_cleared_store_is_as_new(bench: Bench) -> None:
     new = bench.over(MemoryStore(clock=bench.clock))
     assert await seen(bench.store) == await seen(new.store)
     assert await bench.store.held([REQUEST, ONCE]) == [None, None]
-    run = await bench.start("again")
-    await bench.finish(run)
+    anew = bench.over(bench.store)  # which registers its session once more
+    await anew.finish(await anew.start("again"))
     await number_events(bench.store)
     assert [event.sequence for event in await bench.store.events(after=0, limit=9)] == [1]
 
@@ -368,6 +371,6 @@ async def everything_is_read_out(bench: Bench) -> None:
     records = {item.record.namespace for item in held if isinstance(item, StoredRecord)}
     assert {job.status for job in jobs} >= {JobStatus.QUEUED, JobStatus.FAILED, JobStatus.POISONED}
     assert keys == set(KeyKind)
-    assert records == {"space", "another space", "expired"}
+    assert records == {"space", "another space", "expired", SESSIONS}
     numbers = [row.sequence for job in jobs for row in job.log]
     assert len(set(numbers)) == len(numbers) > 10

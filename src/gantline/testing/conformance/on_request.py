@@ -23,6 +23,7 @@ def logged(payload: Any = None, **fields: Any) -> NewJob:
 async def start(bench: Bench, *, logging: bool = True, limit: int = 100) -> list[Run]:
     types = (JOB_TYPE,)
     requests = [LaneRequest("default", types, limit, types if logging else ())]
+    await bench.register("worker-1")
     return await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
 
 
@@ -82,6 +83,7 @@ async def what_is_not_asked_for_is_not_logged(bench: Bench) -> None:
     await bench.submit(job_type="other")
     types = (JOB_TYPE, "other")
     requests = [LaneRequest("default", types, 10, (JOB_TYPE,))]
+    await bench.register("w")
     assert len(await bench.store.claim("w", uuid4(), requests, lease=LEASE)) == 1
     assert len(await read(bench)) == 1
 

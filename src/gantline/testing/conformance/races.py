@@ -216,6 +216,7 @@ async def one_claim_id_used_at_once_starts_each_job_once(bench: Bench) -> None:
         await bench.submit_many(3)
         claim_id = uuid4()
         requests = lane_requests(limit=2)
+        await bench.register("w")
         first, second = await together(
             bench.store.claim("w", claim_id, requests, lease=LEASE),
             other.store.claim("w", claim_id, requests, lease=LEASE),

@@ -1,15 +1,16 @@
 """Rules for reading: each tenant its own, pages that lose nothing, counts that are true."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from gantline.contract.errors import Code
-from gantline.contract.outcome import Success, TypeDisabled
+from gantline.contract.outcome import Released, Snoozed, Success, TypeDisabled
 from gantline.contract.query import Cursor, JobFilter
-from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import DerivedState, JobStatus, Reason
+from gantline.contract.snapshot import JobSnapshot, Run
+from gantline.contract.status import DerivedState, JobStatus, Reason, State
 from gantline.manager.manager import Ending
-from gantline.testing.conformance.bench import HOUR, RETRYABLE, Bench
+from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import CREATED_AT, number
 
@@ -310,3 +311,102 @@ async def derived_states_follow_from_what_is_stored(bench: Bench) -> None:
     await bench.cancel(run.job.job_id)
     stopping = await bench.snapshot(run.job.job_id)
     assert stopping.derived(bench.clock.now()) is DerivedState.CANCELLING
+
+
+SHOWN = {
+    DerivedState.SCHEDULED: {"scheduled", "snoozed"},
+    DerivedState.RETRYING: {"retried", "crashed"},
+    DerivedState.CANCELLING: {"cancelling"},
+}
+
+
+async def stand_in_every_state(bench: Bench, **fields: Any) -> None:
+    """A job of each type stands as the type says; what waits, waits an hour."""
+    begun = ("crashed", "retried", "snoozed", "released", "running", "cancelling", "ended", "dead")
+    runs: dict[str, Run] = {}
+    for job_type in begun:
+        await bench.submit(job_type=job_type, **fields)
+        runs[job_type] = (await bench.claim(job_type, session=f"of-{job_type}"))[0]
+    await bench.store.expire_session("of-crashed")
+    await bench.reap()
+    await bench.finish(runs["retried"], RETRYABLE)
+    await bench.finish(runs["snoozed"], Snoozed(HOUR))
+    await bench.finish(runs["released"], Released())
+    await bench.cancel(runs["cancelling"].job.job_id)
+    await bench.finish(runs["ended"])
+    await bench.finish(runs["dead"], PERMANENT)
+    await bench.redrive(runs["dead"].job.job_id)
+    await bench.submit(job_type="scheduled", delay=HOUR, **fields)
+    await bench.submit(job_type="waiting", **fields)
+
+
+async def types_in(bench: Bench, job_filter: JobFilter, limit: int = 1) -> set[str]:
+    return {job.job.job_type for job in await all_pages(bench, job_filter, limit)}
+
+
+@rule_for(DerivedState)
+async def a_list_by_a_derived_state_has_just_the_jobs_that_show_it(
+    bench: Bench, state: DerivedState
+) -> None:
+    await stand_in_every_state(bench)
+    await stand_in_every_state(bench, tenant_id="theirs")
+    job_filter = JobFilter(statuses=frozenset({state}))
+    assert await types_in(bench, job_filter) == SHOWN[state]
+    every = await all_pages(bench, JobFilter(), limit=50)
+    now = bench.clock.now()
+    for limit in (1, 3):
+        found = await all_pages(bench, job_filter, limit)
+        assert found == [job for job in every if job.derived(now) is state]
+
+
+@rule
+async def a_job_is_scheduled_until_the_instant_at_which_it_is_due(bench: Bench) -> None:
+    await stand_in_every_state(bench)
+    scheduled = JobFilter(statuses=frozenset({DerivedState.SCHEDULED}))
+    bench.clock.advance(HOUR - timedelta(microseconds=1))
+    assert await types_in(bench, scheduled) == SHOWN[DerivedState.SCHEDULED]
+    bench.clock.advance(timedelta(microseconds=1))
+    assert await types_in(bench, scheduled) == set()
+    retrying = JobFilter(statuses=frozenset({DerivedState.RETRYING}))
+    assert await types_in(bench, retrying) == SHOWN[DerivedState.RETRYING]
+
+
+@rule
+async def derived_states_and_statuses_are_one_list(bench: Bench) -> None:
+    await stand_in_every_state(bench)
+    queued = {"crashed", "retried", "snoozed", "released", "dead", "scheduled", "waiting"}
+    cases: tuple[tuple[set[State], set[str]], ...] = (
+        (set(DerivedState), set().union(*SHOWN.values())),
+        ({JobStatus.QUEUED, DerivedState.SCHEDULED}, queued),
+        ({JobStatus.COMPLETED, DerivedState.CANCELLING}, {"ended", "cancelling"}),
+        (
+            {JobStatus.RUNNING, DerivedState.RETRYING},
+            {"running", "cancelling", "retried", "crashed"},
+        ),
+    )
+    for states, expected in cases:
+        job_filter = JobFilter(statuses=frozenset(states))
+        found = [job.job.job_type for job in await all_pages(bench, job_filter, limit=2)]
+        assert sorted(found) == sorted(expected), states
+
+
+@rule
+async def jobs_are_found_that_are_due_before_an_instant(bench: Bench) -> None:
+    for hours in range(4):
+        await bench.submit(job_type=f"in-{hours}", delay=hours * HOUR)
+    run = await bench.start(job_type="test")
+    await bench.finish(await bench.start(created_by="me"))
+    at = bench.clock.now() + 2 * HOUR
+    assert await types_in(bench, JobFilter(due_before=at)) == {"in-0", "in-1"}
+    after = JobFilter(due_before=at + timedelta(microseconds=1))
+    assert await types_in(bench, after) == {"in-0", "in-1", "in-2"}
+    cases: tuple[tuple[set[State], set[str]], ...] = (
+        ({DerivedState.SCHEDULED}, {"in-1"}),
+        ({JobStatus.QUEUED, JobStatus.COMPLETED}, {"in-0", "in-1"}),
+        ({JobStatus.RUNNING, JobStatus.COMPLETED, DerivedState.CANCELLING}, set()),
+    )
+    for states, expected in cases:
+        both = JobFilter(due_before=at, statuses=frozenset(states))
+        assert await types_in(bench, both) == expected, states
+    await bench.finish(run, Snoozed(HOUR))
+    assert await types_in(bench, JobFilter(due_before=at)) == {"in-0", "in-1", "test"}

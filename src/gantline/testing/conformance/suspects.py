@@ -170,6 +170,7 @@ async def one_claim_may_ask_for_suspects_and_for_others(bench: Bench) -> None:
     ordinary = await bench.submit_many(3)
     suspect = await _suspect(bench, crashes=2)
     requests: list[LaneRequest] = [*lane_requests(suspects=_ANY), *lane_requests(limit=2)]
+    await bench.register("worker-1")
     runs = await bench.store.claim("worker-1", uuid4(), requests, lease=LEASE)
     assert _ids(runs)[0] == suspect
     assert len(runs) == 3

@@ -6,10 +6,10 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract.query import NOTHING_VISIBLE, JobFilter, Visibility
-from gantline.contract.status import JobStatus
+from gantline.contract.status import DerivedState, JobStatus
 from gantline.contract.submission import NewJob
-from gantline.testing.conformance.bench import Bench
-from gantline.testing.conformance.reading import all_pages
+from gantline.testing.conformance.bench import HOUR, Bench
+from gantline.testing.conformance.reading import all_pages, stand_in_every_state
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.factories import make_new
 
@@ -24,6 +24,9 @@ VISIBILITIES = {
     "one's own in every tenant": Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1"})),
     "one's own of a type": Visibility(tenant_id="a", owner="me", job_types=frozenset({"test"})),
     "all of a type": Visibility(tenant_id="a", job_types=frozenset({"other", "unknown"})),
+    "one's own with a subject": Visibility(
+        tenant_id="a", owner="me", subjects=frozenset({"s1"}), subject_required=True
+    ),
     "nothing": NOTHING_VISIBLE,
     "nobody's": Visibility(tenant_id="a", owner=""),
     "about nothing": Visibility(tenant_id="a", owner="", subjects=frozenset({""})),
@@ -93,3 +96,18 @@ async def a_job_that_is_visible_twice_is_listed_once(bench: Bench) -> None:
     jobs = [await bench.submit(tenant_id="a", created_by="me", subject_id="s1") for _ in range(5)]
     found = await all_pages(bench, JobFilter(tenant_id="a", visible_to=seen), limit=2)
     assert [job.job.job_id for job in found] == sorted(jobs, reverse=True)
+
+
+@rule_for(VISIBILITIES)
+async def what_is_visible_is_so_in_every_derived_state(bench: Bench, name: str) -> None:
+    for mine in ({"created_by": "me"}, {"subject_id": "s1"}, {"created_by": "you"}):
+        await stand_in_every_state(bench, tenant_id="a", **mine)
+    await stand_in_every_state(bench, tenant_id="b", created_by="me")
+    seen, soon = VISIBILITIES[name], bench.clock.now() + HOUR / 2
+    for asked in (
+        *(JobFilter(tenant_id=None, statuses=frozenset({state})) for state in DerivedState),
+        JobFilter(tenant_id=None, due_before=soon),
+    ):
+        everything = await all_pages(bench, asked, limit=50)
+        shown = await all_pages(bench, msgspec.structs.replace(asked, visible_to=seen), limit=3)
+        assert shown == [job for job in everything if seen.admits(job.job)], asked

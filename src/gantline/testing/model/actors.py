@@ -23,7 +23,7 @@ from gantline.manager.manager import Ending
 from gantline.manager.reaper import Reaper
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
-from gantline.testing.factories import JOB_TYPE
+from gantline.testing.factories import JOB_TYPE, register_sessions
 from gantline.testing.model.invariants import check
 from gantline.testing.model.world import Actor, Desk, Fate
 
@@ -55,6 +55,7 @@ def worker(
     """
 
     async def work(desk: Desk) -> None:
+        await register_sessions(desk.store, session or name)
         for _ in range(claims):
             claim_id = new_uuid()
             runs = await desk.repeat(

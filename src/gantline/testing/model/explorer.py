@@ -9,6 +9,7 @@ from gantline.manager.manager import Ending
 from gantline.manager.reaper import Reaper
 from gantline.runtime import new_uuid
 from gantline.testing.conformance.bench import StoreHarness
+from gantline.testing.factories import register_sessions
 from gantline.testing.model.actors import LEASE, ORDINARY, OUTCOMES, SUSPECTS
 from gantline.testing.model.expected import check_call
 from gantline.testing.model.invariants import Broken, check, check_state, check_step
@@ -160,6 +161,7 @@ async def finish(world: World) -> None:
     world.clock.advance(_DAY)
     desk = Desk(world, world.store, "heir")
     before = await world.observe()
+    await register_sessions(desk.store, desk.name)
     for request in (ORDINARY, SUSPECTS):
         runs = await desk.manager.claim(desk.name, new_uuid(), [request], lease=LEASE)
         for settled in await desk.manager.settle(

@@ -7,7 +7,7 @@ from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.manager.manager import Ending
 from gantline.manager.submitter import Submission
 from gantline.runtime import new_uuid
-from gantline.testing.factories import JOB_TYPE, make_job, number
+from gantline.testing.factories import JOB_TYPE, make_job, number, register_sessions
 from gantline.testing.model.actors import (
     ALL_FATES,
     LEASE,
@@ -44,6 +44,7 @@ async def queued(desk: Desk) -> None:
 
 async def failed(desk: Desk) -> None:
     await queued(desk)
+    await register_sessions(desk.store, "early")
     (run,) = await desk.manager.claim("early", new_uuid(), [ORDINARY], lease=LEASE)
     await desk.manager.settle([Ending(run, OUTCOMES["failure"])])
 

@@ -34,7 +34,7 @@ POLICY: Final = Policy(events=ON_REQUEST, retry=Backoff(attempts=2))
 """Every event is logged, so that a log accounts for every change."""
 
 # Nobody writes what these read, so when they are called makes no difference.
-_NO_STEP: Final = frozenset({"read_records"})
+_NO_STEP: Final = frozenset({"read_records", "write_records"})
 # To lose the answer of a read is to read later.
 _CHANGES: Final = frozenset({"insert", "claim", "renew", "apply", "delete"})
 

@@ -13,7 +13,7 @@ from gantline.app.settings import JobDefaults
 from gantline.auth.peppers import Peppers
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.errors import Permanent, Retry, Snooze
-from gantline.contract.job_event import JobEvent
+from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.retention import Retention
 from gantline.contract.retry import Backoff
 from gantline.contract.store import JobStore
@@ -36,6 +36,8 @@ JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
 QUEUES: Final = {"plain": "one", "limited": "one", "watched": "two", "thread": "two"}
 LIMITED: Final = "limited"
 """The type of which a process runs one at a time."""
+WORKED: Final = "WORKED"
+"""What handlers emit, with the fence of their run, but for those of `thread`."""
 LISTENER: Final = "acme"
 """The tenant whose outcomes are delivered by a webhook."""
 
@@ -49,6 +51,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     follow_ups: tuple["Plan", ...] = ()
     once: str = ""
     swallows_cancel: bool = False
+
+    @property
+    def emits(self) -> bool:
+        return self.progress > 0
 
     @property
     def may_crash(self) -> bool:
@@ -81,6 +87,8 @@ class Journal(msgspec.Struct):
     """Jobs and versions of the events that a durable consumer was given."""
     ends_heard: set[tuple[str, str]] = set()
     """Jobs and types of the events by which they ended, of those that it was given."""
+    emitted_heard: set[tuple[str, int]] = set()
+    """Jobs and versions of the domain events that it was given."""
     delivered: list[tuple[str, str]] = []
     """Jobs and types of the events that a receiver of webhooks accepted."""
     crashes: Counter[str] = msgspec.field(default_factory=Counter)
@@ -166,6 +174,8 @@ def make_application(
     async def act(plan: Plan, ctx: Context, stopped: list[float]) -> str:
         if plan.once:
             await ctx.once(plan.once)
+        if plan.emits:
+            ctx.emit(WORKED, "Job", ctx.fence, aggregate_id=ctx.job_id)
         for step in range(plan.progress):
             await ctx.progress(100 * step / plan.progress, f"step {step}")
         try:
@@ -226,9 +236,12 @@ def make_application(
             raise StopIteration
         return "stopped" if ctx.cancelled else "done"
 
-    @jobs.on("job.*", name="ear", from_start=True)
+    @jobs.on("job.*", "domain.*", name="ear", from_start=True)
     async def hear(event: JobEvent) -> None:
         await asyncio.sleep(0.001)
+        if isinstance(event, DomainEvent):
+            journal.emitted_heard.add((str(event.job.job_id), event.entry.version))
+            return
         journal.heard.append((str(event.job.job_id), event.entry.version))
         if event.entry.status.is_terminal:
             journal.ends_heard.add((str(event.job.job_id), event.type))

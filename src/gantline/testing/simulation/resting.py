@@ -1,19 +1,23 @@
 """The end of a run: nothing goes wrong any more, and all that was accepted comes to its end."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
+from gantline.contract.domain_event import read_emitted
+from gantline.contract.job import Job
 from gantline.contract.query import Cursor, JobFilter
-from gantline.contract.snapshot import JobSnapshot
-from gantline.contract.status import JobStatus
+from gantline.contract.snapshot import JobSnapshot, LogEntry
+from gantline.contract.status import Event, JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import OUTCOMES
 from gantline.manager.switches import Switches
 from gantline.moving.closing import reopen
-from gantline.testing.simulation.application import QUEUES, Journal
+from gantline.testing.simulation.application import QUEUES, WORKED, Journal, Plan
 from gantline.testing.simulation.clients import Clients, insist
 from gantline.testing.simulation.network import LATEST_EFFECT_SECONDS, Network
 from gantline.testing.simulation.workers import Workers
@@ -113,11 +117,22 @@ class Resting:
                 kind = f"job.{row.event}"
                 if (name, row.version) not in heard:
                     missing.append(f"{name}: {kind} was never given to the consumer")
+                missing += self._emitted_wrongly(job.job, row)
         # Also of jobs that were pruned since.
         for name, kind in sorted(self._journal.ends_heard - {*self._journal.delivered}):
             if UUID(name) in listened_to and kind in OUTCOMES:
                 missing.append(f"{name}: {kind} was never delivered")
         return missing
+
+    def _emitted_wrongly(self, job: Job, row: LogEntry) -> Iterator[str]:
+        """A run has emitted what its handler did if it completed, and else nothing."""
+        plan = msgspec.json.decode(job.payload, type=Plan)
+        emits = row.event is Event.COMPLETED and plan.emits and job.job_type != "thread"
+        found = [(one.type, bytes(one.payload)) for one in read_emitted(row.emitted)]
+        if found != ([(WORKED, b"%d" % row.fence)] if emits else []):
+            yield f"{job.job_id}: {row.event} of run {row.fence} has emitted {found}"
+        if emits and (str(job.job_id), row.version) not in self._journal.emitted_heard:
+            yield f"{job.job_id}: {WORKED} was never given to the consumer"
 
 
 async def _find(store: JobStore, statuses: frozenset[JobStatus] = frozenset()) -> list[JobSnapshot]:

@@ -40,7 +40,7 @@ _REMOVING: Final = ("state", "envelope", "places", "ending", "log", "dedupe", "r
 
 FORMAT: Final = _writing("format")
 INSERT: Final = _script("insert", *_STORING, flags="")
-CLAIM: Final = _writing("claim", *_LOGGING, "ranking", "leases", "forgetting")
+CLAIM: Final = _writing("claim", *_LOGGING, "ranking", "leases", "forgetting", "recording")
 RENEW: Final = _writing("renew", "state", "runs", "leases")
 EXPIRED: Final = _writing("expired", "state", "leases", "places", "forgetting")
 EXPIRE_SESSION: Final = _writing("expire_session", "state", "leases", "places")

@@ -6,6 +6,7 @@
 -- Returns now, the end of the leases, then per run: job id, state, envelope, since when it was due;
 -- for a repeated claim the last is -1, and the end of the leases is 0: then the ends follow after all
 -- runs, one per run.
+-- 'N' where the session is not registered: nothing is started.
 local now = clock(ARGV[1])
 local session, claim, till, tokens = ARGV[2], ARGV[3], later(now, tonumber(ARGV[4])), ARGV[5]
 local group = lease_group(tonumber(ARGV[4]), session)
@@ -35,6 +36,9 @@ end
 local known = call('HGET', CLAIMS, claim)
 if known then
     return repeated(known)
+end
+if not record_of('sessions', session, now) then
+    return 'N'
 end
 
 -- Compares bytes: the server compares texts by its locale.
