@@ -33,7 +33,7 @@ class EnvelopePublisher:
 
     @staticmethod
     def wants(event_type: str, job_type: str) -> bool:
-        return job_type == SEND_TYPE and event_type == f"job.{Event.SUBMITTED}"
+        return (event_type, job_type) == (f"job.{Event.SUBMITTED}", SEND_TYPE)
 
     async def consume(self, events: Sequence[JobEvent]) -> None:
         jobs = [read_job(bytes(event.job.payload)) for event in events]
