@@ -52,7 +52,9 @@ def test_a_block_of_a_page_runs(place: str, block: str, tmp_path: Path) -> None:
     shell.run("""gantline job submit document-indexing '{"document_id": ""}'""")
     shell.work("gantline worker", runs=1)
     (job_id,) = ID.findall(shell.run("gantline -o json dead list"))[:1]
-    script = block.replace("JOB_ID", job_id).replace("gantline doctor ", "gantline doctor || true ")
+    script = block.replace("JOB_ID", job_id).replace(
+        "gantline doctor\n", "gantline doctor || true\n"
+    )
     done = subprocess.run(
         ["/bin/bash", "-euc", script],
         cwd=tmp_path,

@@ -127,10 +127,17 @@ def test_what_is_wrong_is_said_in_a_line(keyed: Place, where: tuple[str, ...]) -
     for url in ("https://127.0.0.1/", "http://93.184.215.14/", "ftp://x"):
         refused = keyed.run(*where, "webhook", "add", url)
         assert refused.exit_code == 2, refused.stderr
-        assert "url" in refused.stderr
+        assert ("#/url:" in refused.stderr) == ("--url" in where)
         assert ("GANTLINE_WEBHOOK_ALLOW" in refused.stderr) == (url != "ftp://x")
     assert keyed.run(*where, "webhook", "add", URL, "--timeout", "2h").exit_code == 2
     assert keyed.run(*where, "webhook", "show", "no-id").exit_code == 2
+
+
+def test_who_can_reach_the_store_is_told_why_a_url_is_refused(
+    keyed: Place, where: tuple[str, ...]
+) -> None:
+    refused = keyed.run(*where, "webhook", "add", "https://hooks.nosuch.invalid/")
+    assert ("it cannot be found" in refused.stderr) == ("--url" not in where)
 
 
 def test_a_test_waits_for_a_worker_and_gives_up(keyed: Place, where: tuple[str, ...]) -> None:
