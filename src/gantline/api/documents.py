@@ -160,6 +160,8 @@ class HistoryEntry(Document, frozen=True, kw_only=True):
     progress: float | None
     """How far the run was, where it progressed."""
     phase: str | None
+    emitted: list[str]
+    """The types of the domain events that the run emitted, in order."""
 
 
 class HistoryDocument(Document, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from gantline.api.documents import (
     StatusDocument,
 )
 from gantline.contract.classify import exception_name
+from gantline.contract.domain_event import read_emitted
 from gantline.contract.job_id import uuid_text
 from gantline.contract.query import DeadCount
 from gantline.contract.snapshot import JobSnapshot, LogEntry
@@ -170,6 +171,7 @@ def history_entry(row: LogEntry, *, with_session: bool, with_error_type: bool) -
         session=row.session if with_session else None,
         progress=row.percent,
         phase=row.phase or None,
+        emitted=[one.type for one in read_emitted(row.emitted) if not one.is_audit],
     )
 
 

@@ -190,6 +190,7 @@ def log_row(entry: HistoryEntry, error_detail: str | None) -> dict[str, Any]:
         "startedAt": instant_text(entry.started_at),
         **error_fields(entry.error_code, entry.error_message, entry.error_type),
         "errorDetail": error_detail,
+        "emitted": entry.emitted,
         "actor": entry.actor,
     }
 
