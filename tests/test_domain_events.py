@@ -20,6 +20,7 @@ from gantline import (
     Permanent,
     Retry,
 )
+from gantline.api.views import history_entry
 from gantline.contract.domain_event import EMITTED_LIMIT, MOST_EMITTED
 from gantline.contract.errors import RunOver
 from gantline.contract.status import JobStatus
@@ -162,6 +163,16 @@ async def test_a_transaction_that_is_rolled_back_emits_nothing(sql_url: str) -> 
         await handle.wait(timeout=30)
         rows = await jobs.store.history(handle.job_id, tenant_id=None)
     assert [(row.status, row.emitted) for row in rows] == [(JobStatus.FAILED, None)]
+
+
+async def test_the_history_of_a_job_names_what_its_run_emitted() -> None:
+    jobs, sign = passports()
+    async with JobsTest(jobs) as kit:
+        handle = await sign.send("v1")
+        await kit.drain()
+        (row,) = await jobs.store.history(handle.job_id, tenant_id=None)
+        shown = history_entry(row, with_session=False, with_error_type=False)
+        assert shown.emitted == ["PASSPORT_SIGNED", "passport.counted"]
 
 
 # -- what may be emitted --------------------------------------------------------------------------
