@@ -22,7 +22,7 @@ from gantline.manager.manager import Ending, JobManager
 from gantline.manager.submitter import Submission
 from gantline.testing.conformance.bench import HOUR
 from gantline.testing.conformance.emitting import emitted
-from gantline.testing.factories import lane_requests, make_job
+from gantline.testing.factories import lane_requests, make_job, register_sessions
 from tests.cli.conftest import NOBODY, Place, assert_bad_option, assert_refused
 from tests.servers.http_api import ApiProcess
 
@@ -239,6 +239,7 @@ def test_domain_events_are_shown_before_the_end_of_their_job(place: Place) -> No
     async def complete(manager: JobManager) -> str:
         job = make_job(job_type="sign", created_at=SystemClock().now())
         await manager.submit([Submission(job)])
+        await register_sessions(manager._store, "test")
         (run,) = await manager.claim("test", uuid4(), lane_requests("sign"), lease=HOUR)
         await manager.settle([Ending(run, Success(emitted=emitted({"grams": 7})))])
         return str(job.job_id)

@@ -73,6 +73,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("key", "rotate", "MADE"),
     ("key", "revoke", "MADE", "--yes"),
     ("key", "pepper", ARGUMENT),
+    ("key", "workers", ARGUMENT),
     ("webhook", "add", URL, "--type", NAME),
     ("webhook", "list", ARGUMENT),
     ("webhook", "show", "HOOK"),

@@ -246,16 +246,16 @@ class Claimer:
 
         A claim whose answer was lost may have started runs that nobody has: so it is repeated under
         its own id, which gives just those, until the store answers. A worker that was frozen or cut
-        off for longer than its registration lasts has to register first.
+        off for longer than its registration lasts registers, at once, and claims again.
         """
-        claim_id, wait, is_registered = new_uuid(), _FIRST_WAIT_SECONDS, True
+        claim_id, wait, registers = new_uuid(), _FIRST_WAIT_SECONDS, False
         task = asyncio.current_task()
         self._claiming.add(task)
         self.is_quiet.clear()
         try:
             while True:
                 try:
-                    if not is_registered:
+                    if registers:
                         await self._register()
                     return await self._manager.claim(
                         self._session, claim_id, requests, lease=self._lease
@@ -263,8 +263,10 @@ class Claimer:
                 except (StoreUnavailable, SessionNotRegistered) as error:
                     if self._is_over:
                         raise
-                    is_registered = not isinstance(error, SessionNotRegistered)
+                    has_registered, registers = registers, isinstance(error, SessionNotRegistered)
                     _log.warning("could not claim, trying again: %s", error)
+                if registers and not has_registered:
+                    continue
                 await self._wait_for(self._over, wait)
                 wait = min(2 * wait, self._longest_wait().total_seconds())
         finally:

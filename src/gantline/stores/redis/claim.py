@@ -31,6 +31,7 @@ _MOST_AT_ONCE: Final = 1000
 _TOKEN_SIZE: Final = 16
 _WIDTH: Final = 4
 _MICROS: Final = 1_000_000
+_NOT_REGISTERED: Final = b"N"
 # Masks that make a random 128-bit number a UUID of version 4.
 _RANDOM: Final = (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
 _VERSION: Final = (0x4 << 76) | (0b10 << 62)
@@ -106,8 +107,8 @@ def _masks(count: int) -> tuple[int, int]:
     return ones * _RANDOM, ones * _VERSION
 
 
-def _read_runs(reply: list[Any] | bytes, session: str) -> list[Run]:
-    if isinstance(reply, bytes):
+def _read_runs(reply: Any, session: str) -> list[Run]:
+    if reply == _NOT_REGISTERED:
         raise SessionNotRegistered(session)
     now, until, *rest = reply
     if until:

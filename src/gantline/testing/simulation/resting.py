@@ -69,9 +69,11 @@ class Resting:
         began = last_end = self._world.now
         live: list[JobSnapshot] = []
         undelivered: list[str] = []
+        reported = 0
         while self._world.now < last_end + _ENDS_WITHIN_SECONDS:
             before, live = len(live), await _find(truth, _LIVE)
-            if len(live) < before:
+            reported_before, reported = reported, self._journal.reported()
+            if len(live) < before or reported > reported_before:  # a backlog may take its time
                 last_end = self._world.now
             if not live:
                 undelivered = await self._undelivered(truth, await _find(truth))
