@@ -297,7 +297,7 @@ async def test_a_listener_that_fails_is_given_what_it_has_not_taken(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it took of the same row does not come again, as long as its reader lives."""
-    monkeypatch.setattr("gantline.worker.consumers._FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.consumers.consumers._FIRST_RETRY_SECONDS", 0.01)
     jobs, sign = passports(store_url)
     heard, failures = Heard(), 2
 

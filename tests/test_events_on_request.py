@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from gantline import Context, Gantline, InvalidInput
+from gantline.consumers.event_reader import DeclaredConsumer, EventReader
 from gantline.contract.status import Event
-from gantline.manager.event_reader import DeclaredConsumer, EventReader
 from gantline.manager.sequencer import number_events
 from gantline.testing.kit import JobsTest
 from gantline.worker.context import EVENTS_A_RUN, ProgressLog

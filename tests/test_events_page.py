@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from gantline.consumers.consumers import EVENT_TYPES
+from gantline.consumers.event_reader import CONSUMER_LEASE, PAGE
 from gantline.contract.domain_event import EMITTED_LIMIT, MOST_EMITTED
 from gantline.contract.status import ON_REQUEST, TRANSITIONS, Event, JobStatus
-from gantline.manager.event_reader import CONSUMER_LEASE, PAGE
-from gantline.worker.consumers import EVENT_TYPES
 from gantline.worker.context import EVENTS_A_RUN
 from tests.test_documentation import Shell, modules, page, steps
 

@@ -78,7 +78,7 @@ async def test_functions_hear_of_the_events_and_types_that_they_name(store_url: 
 async def test_what_raises_is_called_again_for_the_same_event_before_the_next(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantline.worker.consumers._FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("gantline.consumers.consumers._FIRST_RETRY_SECONDS", 0.01)
     jobs, ship, _ = shop(store_url)
     heard, failures = Heard(), 2
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from gantline.consumers.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
 from gantline.contract.errors import StoreUnavailable
 from gantline.contract.job_event import JobEvent
 from gantline.contract.outcome import Success
@@ -19,7 +20,6 @@ from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import StateGuard
 from gantline.manager.cursors import CURSORS, consumers, delete_cursor, lags, read_cursor
-from gantline.manager.event_reader import PAGE, DeclaredConsumer, EventReader, Turn
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import number_events

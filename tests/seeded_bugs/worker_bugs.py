@@ -10,7 +10,7 @@ _COMPLETER: Final = "gantline.worker.completer:Completer"
 _KEEPER: Final = "gantline.worker.lease_keeper:LeaseKeeper"
 _RUNS: Final = "gantline.worker.runs:Runs"
 _SLOTS: Final = "gantline.worker.slots:Slots"
-_READER: Final = "gantline.manager.event_reader:EventReader"
+_READER: Final = "gantline.consumers.event_reader:EventReader"
 
 WORKER_BUGS: Final = (
     Bug(

@@ -14,13 +14,13 @@ from datetime import timedelta
 from typing import Any
 
 from gantline import Gantline, WorkerSettings
+from gantline.consumers.consumers import Consumers
 from gantline.contract.clock import SystemClock
 from gantline.contract.job import DELIVERY_QUEUE
 from gantline.contract.store import JobStore
 from gantline.manager.cursors import lags
 from gantline.stores import store_from_url
 from gantline.testing.faults import Call, intercepted
-from gantline.worker.consumers import Consumers
 from gantline.worker.worker import Worker
 from tests.webhooks.shop import settings
 

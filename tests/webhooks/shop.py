@@ -8,6 +8,7 @@ from uuid import UUID
 
 from gantline import Context, Gantline, Permanent, Retry
 from gantline.auth.peppers import Peppers
+from gantline.consumers.event_reader import EventReader, Turn
 from gantline.contract.job import DEFAULT_TENANT
 from gantline.contract.store import JobStore
 from gantline.contract.webhook import (
@@ -18,7 +19,6 @@ from gantline.contract.webhook import (
     WebhookDelivery,
     WebhookSpec,
 )
-from gantline.manager.event_reader import EventReader, Turn
 from gantline.testing.kit import Drained, JobsTest
 from gantline.testing.listening import Listening
 from gantline.webhooks.ip_ranges import read_networks

@@ -9,6 +9,8 @@ from gantline.app.job_type import JobType
 from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
 from gantline.app.template import KeySource, compile_template
+from gantline.consumers.consumers import EventFunction, FunctionConsumer, events_of, name_of
+from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.bounds import Count, CountOrZero, Name, Priority, declares, held_as
 from gantline.contract.classify import ErrorClassifier
 from gantline.contract.errors import InvalidInput
@@ -19,8 +21,6 @@ from gantline.contract.status import Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
 from gantline.manager.admission import DepthCaps
-from gantline.manager.event_reader import DeclaredConsumer
-from gantline.worker.consumers import EventFunction, FunctionConsumer, events_of, name_of
 from gantline.worker.context import Context
 from gantline.worker.handler import RunIn, check_function, make_handler
 

@@ -27,6 +27,7 @@ from gantline.audit.job_entries import JobEntries
 from gantline.audit.retention import AuditRetention
 from gantline.audit.settings import AuditSettings
 from gantline.audit.sinks import StoreAudit
+from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.audit import AuditSink
 from gantline.contract.bounds import declares, held_as
 from gantline.contract.capabilities import StorageSettings
@@ -41,7 +42,6 @@ from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
 from gantline.loop_thread import LoopThread
 from gantline.manager.admission import DepthCaps
-from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches

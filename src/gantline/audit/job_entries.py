@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from gantline.audit.chain import JOB
+from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.audit import ALLOWED, AuditEntry, AuditSink
 from gantline.contract.job_event import DomainEvent, JobEvent
-from gantline.manager.event_reader import DeclaredConsumer
 
 CONSUMER: Final = "audit"
 

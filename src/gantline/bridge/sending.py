@@ -12,12 +12,12 @@ import msgspec
 
 from gantline.bridge.broker import BridgedApp, Broker, Outgoing, Topic
 from gantline.bridge.message import encode_envelope
+from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.envelope import AnyEnvelope, read_members
 from gantline.contract.job import Job, read_job
 from gantline.contract.job_event import JobEvent
 from gantline.contract.policy import Policy
 from gantline.contract.status import Event
-from gantline.manager.event_reader import DeclaredConsumer
 from gantline.manager.submitter import Submission
 from gantline.worker.handler import Handler, make_handler
 

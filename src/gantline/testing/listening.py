@@ -7,8 +7,8 @@ import msgspec
 from gantline.app.gantline import Gantline
 from gantline.bridge.bridge import OutcomePublisher
 from gantline.bridge.sending import EnvelopePublisher
+from gantline.consumers.event_reader import DeclaredConsumer, EventReader, Turn
 from gantline.contract.job_event import EventConsumer, JobEvent
-from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
 
 
 class _Witnessed:

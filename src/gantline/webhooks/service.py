@@ -5,12 +5,12 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.errors import GantlineError
 from gantline.contract.job import DELIVERY_QUEUE
 from gantline.contract.policy import Policy
 from gantline.contract.webhook import DELIVERY_TYPE, IssuedWebhook, WebhookSpec
 from gantline.manager.cursors import begin_cursor
-from gantline.manager.event_reader import DeclaredConsumer
 from gantline.webhooks.concurrency import DEFAULT_SLOTS, EndpointLimits
 from gantline.webhooks.deliveries import Deliveries
 from gantline.webhooks.delivery_handler import DeliveryHandler

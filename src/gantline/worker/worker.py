@@ -9,13 +9,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, assert_never
 
+from gantline.consumers.consumers import Consumers
+from gantline.consumers.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
 from gantline.contract.errors import Forbidden
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
-from gantline.manager.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
@@ -27,7 +28,6 @@ from gantline.schedules.task import ScheduleTask
 from gantline.worker.active_run import RunTracer
 from gantline.worker.announcer import Announcer
 from gantline.worker.claimer import SWITCHES_SECONDS, Claimer
-from gantline.worker.consumers import Consumers
 from gantline.worker.context import StoreRunPort
 from gantline.worker.deadlines import Deadlines
 from gantline.worker.executor import Executor, RunHook

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final, assert_never
 
+from gantline.consumers.event_reader import DeclaredConsumer, EventReader, Turn
 from gantline.contract.clock import Clock
 from gantline.contract.domain_event import (
     ALL_DOMAIN_EVENTS,
@@ -22,7 +23,6 @@ from gantline.contract.errors import InvalidInput, Permanent
 from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.status import Event
 from gantline.contract.store import JobStore
-from gantline.manager.event_reader import DeclaredConsumer, EventReader, Turn
 from gantline.runtime import jittered, thread_pool
 
 _log = logging.getLogger("gantline.consumer")

@@ -1,0 +1,1 @@
+"""Durable consumers: who reads the log of all jobs, from a position of its own."""
