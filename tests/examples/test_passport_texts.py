@@ -19,7 +19,7 @@ from tests.api.streams.followers import chromium
 from tests.examples.passports import documents
 from tests.examples.test_passport_demo import PATIENCE_MILLISECONDS, demo
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(120)]
 expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 IMAGE: Final = '<img src=x onerror="window.ran=1">'
