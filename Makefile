@@ -28,7 +28,7 @@ quick: check ## Check, then run the quick tests: no servers, no other processes.
 
 # More processes than cores, since half of the time the tests wait.
 test: servers check ## Check, then run every test but the long proofs.
-	$(BIN)/pytest -n 6 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist loadgroup
 
 check: setup ## Lint, formatting, types and layers.
 	$(BIN)/ruff check

@@ -58,6 +58,7 @@ def test_nine_of_ten_are_killed_in_every_part() -> None:
     assert {name: str(one) for name, one in found.items() if one.share_killed < LEAST_SHARE} == {}
 
 
+@pytest.mark.wide
 def test_a_sample_is_killed() -> None:
     said = kill(*(word for name in SAMPLE for word in ("--only", name)), minutes=4)
     assert said.returncode == 0, said.stdout + said.stderr

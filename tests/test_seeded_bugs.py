@@ -56,6 +56,7 @@ def test_every_bug_was_tried() -> None:
     assert [name for name in BUGS if name not in read_results()] == []
 
 
+@pytest.mark.wide
 def test_a_sample_is_caught_by_the_first_seeds() -> None:
     names = [word for name in SAMPLE for word in ("--only", name)]
     said = catch(*names, "--most-seconds", "30", minutes=4)

@@ -155,6 +155,7 @@ def broken(script: Script) -> Report:
     return simulate(script, wrap=forgetting)
 
 
+@pytest.mark.wide
 def test_a_store_that_forgets_is_caught_and_the_script_is_shortened() -> None:
     steps = [Submit(at=float(at), job_type="plain", plan=Plan()) for at in range(8)]
     script = small("memory", *steps, Trouble(at=3.5, what="freeze", seconds=1.0))

@@ -310,6 +310,7 @@ def test_the_table_tells_every_right() -> None:
     assert set(read_table()) == set(Action)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("group", GROUPS)
 async def test_everybody_may_do_what_the_table_says_and_nothing_else(
     desk: Desk, group: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from click.testing import Result
 
@@ -43,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[ApiProcess]:
     store = f"sqlite:///{folder}/gantline.db"
     served = ApiProcess("tests.client.served:app", store=store)
+    httpx2.get(f"{served.url}/healthz", timeout=60)  # it is answered when the store is open
     yield served
     served.stop()
 
