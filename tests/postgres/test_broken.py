@@ -114,7 +114,8 @@ async def claims_pass_each_other(harness: PostgresHarness) -> None:
 
     bench = await Bench.on(harness)
     slow = bench.over(await harness.open(before_commit=hold))
-    assert await slow.claim() == []  # by which it has learnt all it needs before
+    assert await slow.claim(session="slow") == []  # by which it has learnt all it needs before
+    await bench.register("worker-1")
     await bench.submit_many(4)
     is_armed.set()
     claiming = asyncio.create_task(slow.claim(limit=2, session="slow"))
