@@ -13,6 +13,7 @@ import msgspec
 from benchmarks import claim_cost, reads, sqlite_rates
 from benchmarks.bench import Bench
 from benchmarks.conditions import read_conditions
+from benchmarks.flow import everything as flow
 from benchmarks.hot_path import calls, guard
 from benchmarks.http import everything as http
 from benchmarks.page import PAGE, RESULTS, write_page
@@ -34,9 +35,12 @@ BENCHMARKS: Final[dict[str, Callable[[Bench], None]]] = {
     "redis": redis.run,
     "http": http.run,
     "steady": steady.run,
+    **flow.PARTS,
 }
-# Takes an hour, so it runs only where it is named.
-_ONLY_BY_NAME: Final = frozenset({"steady"})
+_TOGETHER: Final = {"flow": tuple(flow.PARTS)}
+"""Names for several of them."""
+# They take an hour, so they run only where they are named.
+_ONLY_BY_NAME: Final = frozenset({"steady", *flow.PARTS})
 # They compare trees, so they have words of their own, and write no page.
 TOOLS: Final[dict[str, Callable[[Sequence[str]], int]]] = {"guard": guard.main, "calls": calls.main}
 _DEEP_JOBS: Final = 10_000_000
@@ -47,7 +51,8 @@ def main() -> None:
         sys.exit(tool(sys.argv[2:]))
     arguments = _arguments()
     ordinary = tuple(name for name in BENCHMARKS if name not in _ONLY_BY_NAME)
-    names = tuple(dict.fromkeys(arguments.names)) or ordinary
+    named = [each for name in arguments.names for each in _TOGETHER.get(name, (name,))]
+    names = tuple(dict.fromkeys(named)) or ordinary
     with TemporaryDirectory(prefix="gantline-bench-") as folder:
         conditions = read_conditions(Path(folder), benchmarks=names, quick=arguments.quick)
         report = Report(commit=conditions.commit)
@@ -88,7 +93,8 @@ def _arguments() -> argparse.Namespace:
         nargs="*",
         metavar="NAME",
         type=_known,
-        help=f"which to run: {', '.join(BENCHMARKS)} (all but steady if none is named)",
+        help=f"which to run: {', '.join((*BENCHMARKS, *_TOGETHER))} "
+        "(without a name: all but steady and flow)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
     parser.add_argument(
@@ -101,8 +107,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _known(name: str) -> str:
-    if name not in BENCHMARKS:
-        known = ", ".join(BENCHMARKS)
+    if name not in BENCHMARKS and name not in _TOGETHER:
+        known = ", ".join((*BENCHMARKS, *_TOGETHER))
         raise argparse.ArgumentTypeError(f"there is no benchmark {name!r}, only {known}")
     return name
 

@@ -35,6 +35,11 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     http_seconds: float
     steady_runs: int
     steady_minutes: int
+    flow_jobs: int
+    flow_seconds: float
+    flood_jobs: int
+    flood_tenants: tuple[int, ...]
+    flood_probes: int
 
 
 FULL: Final = Scale(
@@ -65,6 +70,11 @@ FULL: Final = Scale(
     http_seconds=5.0,
     steady_runs=1,
     steady_minutes=20,
+    flow_jobs=30_000,
+    flow_seconds=10,
+    flood_jobs=1_000_000,
+    flood_tenants=(10, 1_000, 100_000),
+    flood_probes=200,
 )
 QUICK: Final = Scale(
     runs=3,
@@ -94,6 +104,11 @@ QUICK: Final = Scale(
     http_seconds=1.0,
     steady_runs=1,
     steady_minutes=4,
+    flow_jobs=10_000,
+    flow_seconds=3,
+    flood_jobs=200_000,
+    flood_tenants=(10, 1_000),
+    flood_probes=50,
 )
 
 

@@ -4,7 +4,7 @@ Each is the memory store with one thing taken out; its docstring says what goes 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -29,6 +29,7 @@ from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.transition import Guard, Refusal, RunGuard, StateGuard, Transition
 from gantline.stores.memory import MemoryStore
 from gantline.stores.memory.entry import Entry, Lease
+from tests.broken_flow import BROKEN_FLOW
 
 
 class FenceDropped(MemoryStore):
@@ -520,6 +521,86 @@ class SweepsOnePage(MemoryStore):
         return [] if after else await super().expired(limit=limit)
 
 
+class NeverExpires(MemoryStore):
+    """What nobody needs any more is run all the same, hours later."""
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        return []
+
+
+class ExpiresWhatIsDue(MemoryStore):
+    """Only what could be claimed expires: not what waits for its time."""
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        late = await super().past_expiry(limit=limit)
+        now = self._clock.now()
+        return [job_id for job_id in late if (self._jobs[job_id].run_at or now) <= now]
+
+
+class ExpiresWhatHasBegun(MemoryStore):
+    """A retry is taken from a job whose time to start is long over."""
+
+    def _is_new(self, job_id: UUID) -> bool:
+        entry = self._jobs.get(job_id)
+        return entry is not None and entry.status is JobStatus.QUEUED
+
+
+class ExpiresWhatWasRedriven(MemoryStore):
+    """An operator asks for a run, and the job is cancelled once more."""
+
+    def _is_new(self, job_id: UUID) -> bool:
+        entry = self._jobs.get(job_id)
+        return entry is not None and entry.status is JobStatus.QUEUED and entry.fence == 0
+
+
+class ExpiresAnyFirst(MemoryStore):
+    """A bounded step may look at the newest for ever."""
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        late = await super().past_expiry(limit=len(self._jobs))
+        return late[::-1][: max(0, limit)]
+
+
+class ExpiresTooSoon(MemoryStore):
+    """A job is cancelled that could still have started."""
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        late = await super().past_expiry(limit=limit)
+        soon = [job_id for job_id, at in self._expiring.items() if at <= self._soon()]
+        return (late + [one for one in soon if one not in late])[:limit]
+
+    def _soon(self) -> datetime:
+        return self._clock.now() + timedelta(seconds=1)
+
+
+class ExpiryNotMoved(MemoryStore):
+    """After a move to another store nothing expires any more."""
+
+    def _load_job(self, stored: StoredJob) -> None:
+        super()._load_job(stored)
+        self._expiring.pop(stored.job.job_id, None)
+
+
+class FollowUpsNeverExpire(MemoryStore):
+    """What a job submits with its end waits for ever."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> list[ApplyResult]:
+        before = dict(self._expiring)
+        results = await super().apply(transitions)
+        self._expiring = before
+        return results
+
+
+class ExpiryRounded(MemoryStore):
+    """A job expires up to a second before its time."""
+
+    def _store(self, new: NewJob, now: datetime) -> None:
+        if (at := new.job.expires_at) is not None:
+            job = msgspec.structs.replace(new.job, expires_at=at.replace(microsecond=0))
+            new = msgspec.structs.replace(new, job=job)
+        super()._store(new, now)
+
+
 class EndsOtherSessions(MemoryStore):
     """The end of one worker takes the runs of all others away."""
 
@@ -658,6 +739,95 @@ class ClearKeepsKeys(MemoryStore):
         self._keys = kept
 
 
+class AheadInAnyPriority(MemoryStore):
+    """An operator is told that jobs are before his which come after it."""
+
+    def _waiting_before(
+        self, entry: Entry, run_at: datetime, job_types: Collection[str]
+    ) -> Iterator[UUID]:
+        for other in self._jobs.values():
+            if other.run_at and other.lane[0] == entry.lane[0] and other.position < entry.position:
+                yield other.job.job_id
+
+
+class AheadCountsTheFuture(MemoryStore):
+    """An operator waits for jobs that are due next week."""
+
+    def _waiting_before(
+        self, entry: Entry, run_at: datetime, job_types: Collection[str]
+    ) -> Iterator[UUID]:
+        yield from super()._waiting_before(entry, run_at, job_types)
+        for other in self._jobs.values():
+            if other.run_at and other.run_at > self._clock.now() and other.rank < entry.rank:
+                yield other.job.job_id
+
+
+class AheadOfAnyType(MemoryStore):
+    """A backlog of a paused type is taken for the reason why others wait."""
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        every = {entry.job.job_type for entry in self._jobs.values()}
+        return await super().ahead(job_id, every, tenant_id=tenant_id, limit=limit)
+
+
+class AheadByTimeAlone(MemoryStore):
+    """Of many that were submitted at once none is before another."""
+
+    def _waiting_before(
+        self, entry: Entry, run_at: datetime, job_types: Collection[str]
+    ) -> Iterator[UUID]:
+        before = super()._waiting_before(entry, run_at, job_types)
+        return (one for one in before if self._jobs[one].run_at != run_at)
+
+
+class AheadTellsOfOthers(MemoryStore):
+    """A tenant sees how much another one submits."""
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        return await super().ahead(job_id, job_types, tenant_id=None, limit=limit)
+
+
+class AheadWithoutLimit(MemoryStore):
+    """One question reads a million jobs."""
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        return await super().ahead(job_id, job_types, tenant_id=tenant_id, limit=10**6)
+
+
+class AheadMixesSuspects(MemoryStore):
+    """What crashes workers is said to hold up all others."""
+
+    def _waiting_before(
+        self, entry: Entry, run_at: datetime, job_types: Collection[str]
+    ) -> Iterator[UUID]:
+        for other in self._jobs.values():
+            if other.run_at and (other.priority, other.run_at) < (entry.priority, run_at):
+                yield other.job.job_id
+
+
+class AheadRemembers(MemoryStore):
+    """A job that was claimed or cancelled still counts."""
+
+    def _is_current(self, waiting: tuple[datetime, int, int, UUID], rank: int) -> bool:
+        return waiting[-1] in self._jobs
+
+
+class AheadOfWhatRuns(MemoryStore):
+    """A job that runs is said to wait."""
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        found = await super().ahead(job_id, job_types, tenant_id=tenant_id, limit=limit)
+        return found or {}
+
+
 # Each broken store, and one rule that must be among those that catch it.
 BROKEN: dict[type[MemoryStore], str] = {
     FenceDropped: "fencing.a_run_that_is_over_cannot_end_the_job",
@@ -683,6 +853,15 @@ BROKEN: dict[type[MemoryStore], str] = {
         "suspects.those_that_were_in_the_most_crashes_come_first_and_alone"
     ),
     SuspectsShownByRank: "suspects.a_suspect_is_shown_and_counted_like_any_job",
+    AheadInAnyPriority: "waiting.ahead_is_what_is_claimed_first",
+    AheadCountsTheFuture: "waiting.what_is_not_due_is_ahead_of_nothing",
+    AheadOfAnyType: "waiting.only_the_types_that_are_named_count",
+    AheadByTimeAlone: "waiting.ids_decide_between_types_at_one_instant",
+    AheadTellsOfOthers: "waiting.of_one_tenant_only_its_own_jobs_are_ahead",
+    AheadWithoutLimit: "waiting.no_more_are_looked_at_than_the_limit",
+    AheadMixesSuspects: "waiting.suspects_wait_behind_suspects_alone",
+    AheadRemembers: "waiting.what_was_claimed_cancelled_or_put_off_is_ahead_no_more",
+    AheadOfWhatRuns: "waiting.nothing_is_ahead_of_a_job_that_does_not_wait",
     FenceFollowsAttempt: "fencing.the_fence_only_grows",
     TokensReused: "fencing.a_run_that_is_over_cannot_end_the_job",
     ApplyForgetsItsToken: "answers.a_whole_life_is_the_same_with_every_answer_lost_once",
@@ -715,6 +894,15 @@ BROKEN: dict[type[MemoryStore], str] = {
     PrunesTheUnread: "events.what_a_consumer_has_not_read_is_not_pruned",
     OverdueHidden: "maintenance.how_long_the_oldest_job_should_have_been_gone_is_known",
     SweepsOnePage: "maintenance.the_sweep_goes_on_until_nothing_is_left",
+    NeverExpires: "expiry.a_job_has_expired_from_that_very_instant_on",
+    ExpiresWhatIsDue: "expiry.what_has_expired_is_found_wherever_it_waits",
+    ExpiresWhatHasBegun: "expiry.what_has_begun_does_not_expire",
+    ExpiresWhatWasRedriven: "expiry.a_redrive_asks_for_a_run_however_late",
+    ExpiresAnyFirst: "expiry.what_expired_first_is_found_first",
+    ExpiresTooSoon: "expiry.a_job_has_expired_from_that_very_instant_on",
+    ExpiryNotMoved: "expiry.a_move_keeps_what_expires_and_what_does_not_any_more",
+    FollowUpsNeverExpire: "expiry.a_follow_up_expires_like_any_job",
+    ExpiryRounded: "expiry.when_a_job_expires_is_read_as_it_was_stored",
     EndsOtherSessions: "leases.the_leases_of_a_session_that_has_ended_run_out_at_once",
     SessionsNeverEnd: "leases.the_leases_of_a_session_that_has_ended_run_out_at_once",
     LeasesOutliveTheClock: "clocks.a_jump_backward_costs_a_dead_worker_s_job_one_lease_at_most",
@@ -730,4 +918,4 @@ BROKEN: dict[type[MemoryStore], str] = {
     LoadForgetsMarks: "moving.numbers_go_on_after_those_taken_in",
     DumpSkipsAtPages: "moving.pages_give_each_item_once",
     ClearKeepsKeys: "moving.a_cleared_store_is_as_new",
-}
+} | BROKEN_FLOW

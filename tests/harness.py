@@ -13,11 +13,11 @@ from psycopg import AsyncConnection
 from gantline.contract.store import JobStore
 from gantline.stores.memory import MemoryStore
 from gantline.stores.postgres import PostgresStore
-from gantline.stores.postgres.counts import Counts
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.redis import RedisStore
 from gantline.stores.redis.claim import new_tokens
 from gantline.stores.redis.location import parse_url as parse_redis_url
+from gantline.stores.slow_counts import SlowCounts
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
@@ -53,7 +53,8 @@ class PostgresHarness:
         store = PostgresStore(self.location, clock=self.clock, before_commit=before_commit)
         await store.open()
         # No time passes while it counts, so that it counts every time, on a slow machine too.
-        store._parts.counts = Counts(lambda: 0.0)
+        store._parts.counts = SlowCounts(lambda: 0.0, lambda: 0.0)
+        store._parts.dead_counts = SlowCounts(lambda: 0.0, lambda: 0.0)
         self._handles.append(store)
         return store
 

@@ -182,12 +182,12 @@ class Gated(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(clock=FakeClock())
-        self.gates: list[asyncio.Event] = []
+        self.readers: list[asyncio.Event] = []
         self.asked = asyncio.Semaphore(0)
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         counted = await super().counts(tenant_id=tenant_id)
-        self.gates.append(gate := asyncio.Event())
+        self.readers.append(gate := asyncio.Event())
         self.asked.release()
         await gate.wait()
         return counted
@@ -205,10 +205,10 @@ async def test_callers_who_are_first_at_the_same_time_each_pass(moments: Moments
         second = callers.create_task(order.submit(2))
         await store.asked.acquire()
         await store.asked.acquire()
-        store.gates[1].set()
+        store.readers[1].set()
         await second
         await order.submit(3)
-        store.gates[0].set()
+        store.readers[0].set()
         await first
         with pytest.raises(QueueFull):
             await order.submit(4)

@@ -27,8 +27,8 @@ SCHEDULED = JobFilter(statuses=frozenset({DerivedState.SCHEDULED}))
 async def test_many_jobs_are_found_otherwise(
     monkeypatch: pytest.MonkeyPatch, rule: Rule, many: int
 ) -> None:
-    """By the rows of the queue, by the ranges of their instants, or newest first."""
-    monkeypatch.setattr(sqlite_query, "_MANY_QUEUED", many)
+    """By the rows of the queue, sorted, or newest first."""
+    monkeypatch.setattr(sqlite_query, "_MOST_SORTED", many)
     await rule.check(SqliteHarness())
 
 
@@ -47,5 +47,5 @@ def test_of_many_queued_jobs_only_those_of_the_instants_are_read(job_filter: Job
         (scan,) = [text for text in said if "ORDER BY" in text and "LIMIT 11" in text]
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {scan}")]
     (queue,) = [step for step in plan if " ready " in step]
-    assert "lane=? AND rank=? AND run_at" in queue
-    assert not [step for step in plan if step.startswith("SCAN") and "floor" not in step]
+    assert "lane=? AND rank=? AND grp=? AND run_at" in queue
+    assert not [step for step in plan if step.startswith("SCAN") and "turn" not in step]

@@ -51,7 +51,7 @@ from gantline.stores.postgres import PostgresStore
 from gantline.stores.sqlite import SqliteStore
 from gantline.stores.sqlite.location import Location
 from gantline.testing.clock import FakeClock
-from gantline.testing.factories import make_new, number, register_sessions
+from gantline.testing.factories import CREATED_AT, make_new, number, register_sessions
 from tests.harness import PostgresHarness, RedisHarness
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
@@ -77,6 +77,7 @@ new_jobs = st.builds(
     subject_id=st.sampled_from(("", "s1")),
     created_by=st.sampled_from(("", "me", "you")),
     delay=st.sampled_from((timedelta(0), timedelta(0), timedelta(seconds=90))),
+    expires_at=st.sampled_from((None, None, CREATED_AT + LEASE, CREATED_AT + 60 * LEASE)),
     logged=st.booleans(),
     request_key=st.none()
     | st.builds(
@@ -330,6 +331,12 @@ class StoresAgree(RuleBasedStateMachine):
             self.both(lambda store: store.resign(role, owner, term))
         else:
             self.both(lambda store: store.lead(role, owner, lease=LEASE))
+
+    @rule(limit=st.integers(0, 4))
+    def expire(self, limit: int) -> None:
+        late = self.both(lambda store: store.past_expiry(limit=limit))
+        found = [job for job_id in late if (job := self.job(job_id)) is not None]
+        self.apply([Transition.expired(job) for job in found])
 
     @rule(seconds=st.sampled_from((0.000001, 1, 30, 61, 4000)))
     def pass_time(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gantline import JobPoisoned, JobSnapshot, JobStatus
+from gantline.contract.flow import Gate
 from gantline.testing import JobsTest
 from tests.test_documentation import modules, page
 
@@ -66,14 +67,14 @@ async def test_a_poll_ends_when_the_other_service_is_ready(recipe: Recipe) -> No
         assert await handle.result() == "ready"
 
 
-async def test_one_call_takes_as_long_as_the_rate_allows(recipe: Recipe) -> None:
+async def test_calls_of_a_service_have_a_gate_of_its_rate(recipe: Recipe) -> None:
     names = recipe("slowly")
-    names["SECONDS_A_CALL"] = 0
     async with JobsTest(names["jobs"]) as kit:
         handle = await names["update_contact"].submit("c-1")
         await kit.drain()
         assert await handle.result() == "c-1 updated"
-    assert names["update_contact"].handler.concurrency == 1
+    (flow,) = names["update_contact"].flows
+    assert flow.gate == Gate("crm", per_second=5, burst=1)
 
 
 async def test_a_singleton_is_a_duplicate_until_it_has_completed(recipe: Recipe) -> None:

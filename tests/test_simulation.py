@@ -1,11 +1,18 @@
 """The simulation: one seed is one run, processes end as by SIGKILL, and broken rules are seen."""
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+from uuid import UUID
 
+import msgspec
 import pytest
 
+from gantline.contract.query import LaneRequest
+from gantline.contract.snapshot import Run
 from gantline.contract.store import JobStore
+from gantline.flow.limit import Limit
 from gantline.testing.faults import intercepted
 from gantline.testing.simulation.application import Plan
 from gantline.testing.simulation.drawing import draw_script
@@ -164,3 +171,37 @@ def test_a_store_that_forgets_is_caught_and_the_script_is_shortened() -> None:
     shortest = shrink(script, broken)
     assert len(shortest.steps) == 3
     assert broken(shortest).violations
+
+
+class WithoutLimits:
+    """Starts whatever is due, whatever limits a claim brings."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(
+        self, session: str, claim_id: UUID, requests: Sequence[LaneRequest], *, lease: timedelta
+    ) -> list[Run]:
+        unlimited = [msgspec.structs.replace(one, flow=()) for one in requests]
+        return await self._store.claim(session, claim_id, unlimited, lease=lease)
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [
+        ("limit", Limit(running=1)),
+        ("limit", Limit(running=1, per="type")),
+        ("gate", Limit(rate="1/m", burst=1)),
+    ],
+)
+def test_a_limit_that_a_store_does_not_hold_to_is_caught(rule: str, limit: Limit) -> None:
+    submit = Submit(at=0.0, job_type="plain", plan=Plan(seconds=1.0), count=3, group="a")
+    script = small("memory", submit, limits=(("plain", (limit,)),))
+    report = simulate(script)
+    assert report.violations == ()
+    assert report.runs == 3
+    unlimited = simulate(script, wrap=lambda store, _: cast("JobStore", WithoutLimits(store)))
+    assert [one.partition(":")[0] for one in unlimited.violations[:1]] == [rule]

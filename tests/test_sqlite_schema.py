@@ -19,7 +19,7 @@ from gantline.stores.migrations import (
     migrator_of,
     plan,
 )
-from gantline.stores.sqlite import SqliteStore, prune, ready
+from gantline.stores.sqlite import SqliteStore, due, prune, ready
 from gantline.stores.sqlite.location import Location, parse_url
 from gantline.stores.sqlite.schema import PACKAGE, migrate
 from gantline.testing.conformance import Bench
@@ -120,23 +120,25 @@ def explained(connection: sqlite3.Connection, statement: str, values: tuple[obje
 
 
 def test_due_jobs_are_read_in_order_from_the_primary_key(empty: sqlite3.Connection) -> None:
-    text = explained(empty, ready._DUE, (1, 2, 0, b"", 9, 10))
-    assert text.startswith("SEARCH gantline_ready USING PRIMARY KEY (lane=? AND rank=? AND")
+    text = explained(empty, ready._DUE, (1, 2, 3, 0, b"", 9, 10))
+    assert text.startswith(
+        "SEARCH gantline_ready USING PRIMARY KEY (lane=? AND rank=? AND grp=? AND"
+    )
     assert "TEMP B-TREE" not in text
 
 
 def test_the_floors_of_lanes_are_read_in_order_from_their_index(empty: sqlite3.Connection) -> None:
-    text = explained(empty, ready._FLOORS, ("default", 2, 9))
-    assert "COVERING INDEX gantline_floor_in_order (queue=? AND rank=? AND run_at<?)" in text
+    text = explained(empty, due._FLOORS, ("default", 2, 9))
+    assert "COVERING INDEX gantline_turn_in_order (queue=? AND rank=? AND run_at<?)" in text
     assert "TEMP B-TREE" not in text
 
 
 def test_where_there_are_no_suspects_a_claim_of_them_reads_nothing(
     empty: sqlite3.Connection,
 ) -> None:
-    text = explained(empty, ready._SUSPECT_RANKS, ("default", 9))
+    text = explained(empty, due._SUSPECT_RANKS, ("default", 9))
     assert text == (
-        "SEARCH gantline_floor USING COVERING INDEX gantline_floor_in_order (queue=? AND rank>?)"
+        "SEARCH gantline_turn USING COVERING INDEX gantline_turn_in_order (queue=? AND rank>?)"
     )
 
 

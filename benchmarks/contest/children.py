@@ -54,7 +54,7 @@ def drained_by(
     command: Command, processes: int, *, longest_seconds: float = _LONGEST_SECONDS
 ) -> Drained:
     """Let processes drain what is there, all from the same moment on."""
-    with _started(command, processes) as children:
+    with started_together(command, processes) as children:
         readings = [Reading(*ended(child, longest_seconds=longest_seconds)) for child in children]
     jobs = sum(reading.jobs for reading in readings)
     counted = jobs - sum(reading.jobs_at_first for reading in readings)
@@ -70,7 +70,7 @@ def drained_by(
 @contextmanager
 def started(command: Command) -> Iterator[Child]:
     """One child, which has been told to go."""
-    with _started(command, 1) as children:
+    with started_together(command, 1) as children:
         yield children[0]
 
 
@@ -89,7 +89,8 @@ def ended(child: Child, *, longest_seconds: float = _LONGEST_SECONDS) -> Any:
 
 
 @contextmanager
-def _started(command: Command, processes: int) -> Iterator[list[Child]]:
+def started_together(command: Command, processes: int) -> Iterator[list[Child]]:
+    """Children that have all been told to go at the same moment."""
     with ExitStack() as stack:
         children = [stack.enter_context(_spawned(command)) for _ in range(processes)]
         for child in children:

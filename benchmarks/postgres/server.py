@@ -48,6 +48,10 @@ class Server:
         self._run("CREATE DATABASE {}", name)
         return self._server.url(name)
 
+    def cpu_seconds(self) -> float:
+        """What the server has taken so far, for everybody."""
+        return self._server.cpu_seconds()
+
     @contextmanager
     def copied(self, source: str, name: str) -> Iterator[str]:
         """A copy of a database by its URL, which is dropped afterwards."""

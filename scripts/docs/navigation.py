@@ -177,6 +177,11 @@ SECTIONS: Final = (
                 "jobs from a broker, outcomes back, envelopes to other systems",
             ),
             Page(
+                "Flow control",
+                "guides/flow-control.md",
+                "turns of customers, so many at once, so many a second, over all workers",
+            ),
+            Page(
                 "Limits and hooks",
                 "guides/limits-and-hooks.md",
                 "how many run at once, how many may wait, and what is around every run",

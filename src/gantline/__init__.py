@@ -20,6 +20,7 @@ from gantline.contract.errors import (
     StoreUnavailable,
     SubmitConflict,
     SubmitRefused,
+    Throttled,
 )
 from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.not_completed import JobCancelled, JobFailed, JobNotCompleted, JobPoisoned
@@ -30,6 +31,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.submission import SubmitOptions
 from gantline.contract.version import __version__
+from gantline.flow.limit import Limit
 from gantline.worker.context import Context, RunStopped, current_job
 from gantline.worker.settings import WorkerSettings
 from gantline.worker.signature import provide
@@ -58,6 +60,7 @@ __all__ = [
     "JobStore",
     "JobType",
     "JobTypeDisabled",
+    "Limit",
     "Linear",
     "Permanent",
     "QueueFull",
@@ -73,6 +76,7 @@ __all__ = [
     "SubmitOptions",
     "SubmitRefused",
     "SyncHandle",
+    "Throttled",
     "WorkerSettings",
     "__version__",
     "current_job",

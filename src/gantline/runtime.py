@@ -58,6 +58,10 @@ class Host(Protocol):
         """Seconds, for spans; they never go back."""
         ...
 
+    def thread_seconds(self) -> float:
+        """Processor time that this thread has had."""
+        ...
+
     def random(self) -> float:
         """From 0 up to 1. Anybody may guess it."""
         ...
@@ -146,6 +150,7 @@ class Machine:
 
     time_ns = staticmethod(time.time_ns)
     monotonic = staticmethod(time.monotonic)
+    thread_seconds = staticmethod(time.thread_time)
     random = staticmethod(chance.random)
     random_bytes = staticmethod(os.urandom)
 
@@ -221,6 +226,10 @@ def time_ns() -> int:
 
 def monotonic() -> float:
     return _host.monotonic()
+
+
+def thread_seconds() -> float:
+    return _host.thread_seconds()
 
 
 def random() -> float:

@@ -34,6 +34,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     also: frozenset[Action] = frozenset()
     """Rights that it needs beside its own."""
     names_tenant: Literal["query", "body", "items", ""] = ""
+    names_type: bool = False
+    """What it lists is of a type that the request names."""
     shows: str = ""
     """What of acme's is in the answer, for who may see it."""
     method: str = ""
@@ -75,6 +77,7 @@ WALKS: Final = {
     "listJobs": Walk(about="jobs", names_tenant="query", shows=MARK),
     "getHistory": job(),
     "getAttempts": job(),
+    "whyJob": job(shows='"reasons":[{'),
     "cancelJob": job(shows=MARK),
     "redriveJob": job(shows=MARK),
     "redriveEdited": job(
@@ -99,6 +102,12 @@ WALKS: Final = {
     "pauseJobType": INSTALLATION,
     "resumeJobType": INSTALLATION,
     "getJobType": tenant(""),
+    "listLimits": tenant(""),
+    "getLimits": tenant(""),
+    "listGates": INSTALLATION,
+    "listGroups": tenant(names_type=True, shows='"group":'),
+    "setLimits": Walk(about="installation", body={"running": 1000}),
+    "clearLimits": INSTALLATION,
     "listWebhooks": tenant(shows=MARK),
     "createWebhook": tenant(body=WEBHOOK),
     "getWebhook": within(shows=MARK),

@@ -49,6 +49,7 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert f"longer than {settings.body_seconds:g} s, is given up" in limits
     assert f"{settings.turns} requests of a tenant" in limits
     assert f"32 KiB) {settings.long_turns} (" in limits
+    assert f", {settings.turns_beside_others} of each go on at once" in limits
     assert f"longer than {1000 * settings.slow_code_seconds:g} ms" in limits
     assert f"after {settings.code_timeout_seconds:g} s (`code" in limits
     for name, share in (

@@ -59,7 +59,8 @@ async def test_warnings_are_bounded_and_cannot_steer_a_terminal(ask: Asker) -> N
 async def test_null_is_not_said(ask: Asker, jobs: Gantline) -> None:
     names = (
         "jobId subjectId correlationId idempotencyKey attempt maxAttempts createdAt tenantId queue "
-        "priority scheduledAt delaySeconds payloadVersion createdBy parentJobId traceContext"
+        "priority scheduledAt delaySeconds expiresAt payloadVersion createdBy parentJobId "
+        "traceContext"
     )
     said = await submit(ask, {**MAIL, **dict.fromkeys(names.split())})
     plain = await submit(ask, MAIL)

@@ -20,6 +20,7 @@ BODIES: dict[str, Any] = {
     "redriveEdited": {},
     "redriveDeadLetters": {"jobTypes": ["mail"]},
     "capQueue": {"maxDepth": 1},
+    "setLimits": {"running": 1},
     "createWebhook": {"url": "https://hooks.example/"},
     "updateWebhook": {"url": "https://hooks.example/"},
     "replayDeliveries": {},

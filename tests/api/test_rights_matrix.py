@@ -259,6 +259,7 @@ def expected(who: Caller, name: str, *, named: bool) -> int:
         may = RIGHTS.at_home(who, right) if asked == home else False
         return 200 if may or RIGHTS.at_all_of(who, right, asked) else 403
     shown_by_type = name.startswith("list") or group_of(name) in ("statistics", "dead letters")
+    shown_by_type = shown_by_type and not walk.names_type
     if not has_type and not (shown_by_type and group_of(name) != "webhooks"):
         return 403
     if walk.about == "within" and asked != TENANT:

@@ -15,6 +15,7 @@ from gantline.api.problems import Refused
 from gantline.api.shares import Holder, Share, Shares, Turns
 from gantline.auth.authenticator import Credentials
 from gantline.auth.principal import Principal
+from gantline.testing.clock import FakeClock
 from tests.api.application import PRINCIPALS, ByName
 from tests.api.conftest import Asker, asker_of, check_answer
 from tests.api.playing import stored
@@ -287,7 +288,6 @@ async def test_turns_are_taken_in_order_and_by_each_tenant_for_itself() -> None:
     async with asyncio.timeout(10):
         await asyncio.gather(*(take("a", f"a{n}") for n in range(3)), take("b", "b0"))
     assert order == ["a0", "b0", "a1", "a2"]
-    assert turns._lines == {}
 
 
 async def test_who_gives_up_waiting_for_a_turn_holds_nobody_up() -> None:
@@ -301,7 +301,41 @@ async def test_who_gives_up_waiting_for_a_turn_holds_nobody_up() -> None:
     async with asyncio.timeout(10):
         await waiting[1]
     turns.give_back("a")
-    assert turns._lines == {}
+    await turns.take("a")
+
+
+async def test_who_is_given_a_turn_and_gives_up_at_once_gives_it_back() -> None:
+    turns = Turns(1)
+    await turns.take("a")
+    waiting = [asyncio.create_task(turns.take("a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    turns.give_back("a")
+    waiting[0].cancel()
+    async with asyncio.timeout(10):
+        await waiting[1]
+
+
+async def test_beside_others_a_tenant_has_fewer_turns_and_all_when_they_have_left() -> None:
+    clock = FakeClock()
+    turns = Turns(3, beside_others=1, monotonic=clock.monotonic)
+    for _ in range(3):
+        await turns.take("a")
+    async with turns.of("b"):
+        waiting = [asyncio.create_task(turns.take("a")) for _ in range(3)]
+        await asyncio.sleep(0)
+    turns.give_back("a")
+    turns.give_back("a")
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [False] * 3, "one goes on; b was here a moment ago"
+    turns.give_back("a")
+    await waiting[0]
+    clock.advance(1.5)
+    async with asyncio.timeout(10):
+        another = asyncio.create_task(turns.take("a"))
+        await asyncio.sleep(0)
+        turns.give_back("a")
+        await asyncio.gather(*waiting, another)
+    assert [*turns._lines] == ["a"], "who has left is forgotten"
 
 
 async def test_requests_of_one_tenant_wait_for_each_other_and_nobody_for_them(

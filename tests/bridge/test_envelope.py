@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gantline import Gantline
+from gantline import Gantline, Limit
 from gantline.app.handle import Handle
 from gantline.bridge.broker import Trusted, parse_bridge_url
 from gantline.bridge.intake import Intake
@@ -229,7 +229,7 @@ async def test_nobody_can_take_the_id_of_another_tenants_message_first(
     index = jobs.find_type("ai-indexing")
     assert index is not None
     sent = message(fields, message_id="m-1")
-    computed = intake._prepare(sent).job.external_id
+    computed = (await intake._prepare(sent)).job.external_id
     for payload in ({"action": "index"}, {"action": "other"}):
         await index.submit(payload, job_id=computed, tenant=f"evil {payload['action']}")
     await intake.take(sent)
@@ -356,3 +356,60 @@ def test_a_url_names_exchanges_and_hides_its_password() -> None:
 def test_a_url_that_leads_nowhere_is_refused_at_once(url: str) -> None:
     with pytest.raises(StoreMisconfigured):
         Gantline("memory://", bridge=url)
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+def grouped_app() -> Gantline:
+    app = Gantline("memory://")
+
+    @app.job("grouped", group="{account}")
+    async def grouped(account: str, to: str) -> None: ...
+
+    @app.job("limited", limits=[Limit(running=1)])
+    async def limited(account: str, to: str) -> None: ...
+
+    @app.job("free")
+    async def free(account: str, to: str) -> None: ...
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("job_type", "says", "trusted", "has"),
+    [
+        ("grouped", {}, False, "7"),
+        ("grouped", {"group": "x"}, False, "7"),
+        ("grouped", {"group": "x"}, True, "x"),
+        ("grouped", {}, True, "7"),
+        ("limited", {"group": "x"}, False, ""),
+        ("limited", {"group": "x"}, True, "x"),
+        ("free", {"group": "x"}, False, "x"),
+        ("free", {}, False, ""),
+    ],
+)
+async def test_a_group_counts_where_it_gets_round_no_limit_or_is_trusted(
+    job_type: str, says: dict[str, str], trusted: bool, has: str
+) -> None:
+    intake = Intake(grouped_app(), tenant="default", trusts=["group"] if trusted else [])
+    sent = message(changed(jobType=job_type, payload={"account": "7", "to": "a"}, **says))
+    assert (await intake._prepare(sent)).job.group == has
+
+
+async def test_a_group_that_does_not_count_is_logged_once(caplog: Any) -> None:
+    intake = Intake(grouped_app(), tenant="default")
+    for _ in range(3):
+        await intake._prepare(message(changed(jobType="limited", payload={}, group="x")))
+    assert [text for text in caplog.messages if "group" in text] == [
+        "messages of limited say a group, which does not count: the bridge is not set to trust it"
+    ]
+
+
+async def test_a_payload_of_which_no_group_can_be_made_is_rejected() -> None:
+    intake = Intake(grouped_app(), tenant="default")
+    with pytest.raises(Rejected) as rejected:
+        await intake._prepare(
+            message(changed(jobType="grouped", payload={"account": 7, "to": "a"}))
+        )
+    assert rejected.value.reason is Rejection.INVALID_FORMAT

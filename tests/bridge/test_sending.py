@@ -3,11 +3,12 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import aio_pika
@@ -15,12 +16,14 @@ import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from gantline import Gantline, InvalidInput
+from gantline.bridge import sending
 from gantline.bridge.broker import parse_bridge_url
 from gantline.bridge.sending import SEND_TYPE
+from gantline.consumers.event_reader import PAGE
 from gantline.contract.errors import GantlineError, StoreMisconfigured
 from gantline.contract.job import read_job
 from gantline.contract.query import JobFilter
-from gantline.manager.cursors import consumers
+from gantline.manager.cursors import consumers, delete_cursor, slowest_position
 from tests.contract.test_job import EXAMPLE
 from tests.ear import PATIENCE_SECONDS, log_ear
 from tests.servers.rabbitmq import RabbitServer
@@ -188,19 +191,168 @@ async def test_it_is_sent_by_way_of_an_outbox(url: str, tmp_path: Path) -> None:
     assert json.loads(message.body)["payload"] == {"n": 1}
 
 
-async def test_what_nobody_receives_waits_until_somebody_does(url: str) -> None:
-    """The broker would confirm it, and drop it."""
+OTHER: Final = "billing"
+
+
+def to(job_type: str, number: int, **members: Any) -> dict[str, Any]:
+    return {**numbered(number), "jobType": job_type, **members}
+
+
+def numbers(found: Sequence[AbstractIncomingMessage]) -> list[int]:
+    return [json.loads(one.body)["payload"]["n"] for one in found]
+
+
+@asynccontextmanager
+async def channel_at(url: str) -> AsyncIterator[AbstractChannel]:
     async with await aio_pika.connect(url.partition("?")[0]) as connection:
-        channel = await connection.channel()
-        async with sender(url) as jobs:
-            with log_ear("gantline.consumer") as ear:
-                async with jobs.running():
-                    await send(jobs, numbered(1))
-                    while (said := await ear.hears_something()) and "No queue is bound" not in said:
-                        pass
-                    queue = await bound(channel, url)
-                    (message,) = await received(queue, 1)
-    assert json.loads(message.body)["payload"] == {"n": 1}
+        yield await connection.channel()
+
+
+async def all_sent(jobs: Gantline) -> None:
+    """Until nothing waits, and nothing is to be read."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while any(one.lag or one.part_of for one in await consumers(jobs.store)):  # noqa: ASYNC110  # cursors have no signal
+            await asyncio.sleep(0.05)
+
+
+async def test_what_nobody_receives_waits_in_order_and_holds_up_no_other_type(
+    store_url: str, url: str
+) -> None:
+    """The broker would confirm it, and drop it."""
+    async with channel_at(url) as channel, sender(url, store_url) as jobs:
+        queue = await bound(channel, url, OTHER)
+        with log_ear("gantline.bridge") as ear:
+            async with jobs.running():
+                for number in range(1, 6):
+                    await send(jobs, to(TYPE, number))
+                    await send(jobs, to(OTHER, 10 + number))
+                assert numbers(await received(queue, 5)) == [11, 12, 13, 14, 15]
+                said = await ear.hears(logging.WARNING)
+                assert "No queue is bound" in said
+                assert repr(TYPE) in said
+                await bound(channel, url, TYPE)
+                assert numbers(await received(queue, 5)) == [1, 2, 3, 4, 5]
+                await send(jobs, to(TYPE, 6))
+                assert numbers(await received(queue, 1)) == [6]
+                await all_sent(jobs)
+                assert await ear.hears(logging.INFO)
+                assert not ear.has_more  # it is said once
+
+
+async def test_what_waits_outlives_the_worker_and_goes_before_what_comes_later(
+    tmp_path: Path, url: str
+) -> None:
+    store = f"sqlite:///{tmp_path}/gantline.db"
+    async with channel_at(url) as channel:
+        queue = await bound(channel, url, OTHER)
+        async with sender(url, store) as jobs, jobs.running():
+            await send(jobs, to(TYPE, 1))
+            await send(jobs, to(OTHER, 11))
+            await received(queue, 1)
+        async with sender(url, store) as jobs:
+            await send(jobs, to(TYPE, 2))
+            await bound(channel, url, TYPE)
+            async with jobs.running():  # as another process would
+                assert numbers(await received(queue, 2)) == [1, 2]
+                await all_sent(jobs)
+    async with sender(url, store) as jobs:
+        assert await consumers(jobs.store) != []
+        assert not any(one.part_of for one in await consumers(jobs.store))
+
+
+async def test_a_backlog_of_more_than_a_page_is_sent_in_order(url: str) -> None:
+    """Each envelope leaves two events, and others come in between."""
+    async with channel_at(url) as channel, sender(url) as jobs:
+        queue = await bound(channel, url, OTHER)
+        async with jobs.running():
+            for number in range(PAGE + 20):
+                await send(jobs, to(TYPE, number))
+            await send(jobs, to(OTHER, 1000))
+            assert numbers(await received(queue, 1)) == [1000]
+            await bound(channel, url, TYPE)
+            assert numbers(await received(queue, PAGE + 20)) == list(range(PAGE + 20))
+            await all_sent(jobs)
+
+
+async def test_what_waits_is_seen_and_kept_and_an_operator_may_drop_it(
+    url: str, tmp_path: Path
+) -> None:
+    async with channel_at(url) as channel, sender(url, f"sqlite:///{tmp_path}/g.db") as jobs:
+        queue = await bound(channel, url, OTHER)
+        name = jobs.consumers[-1].name
+        with log_ear("gantline.bridge") as ear:
+            async with jobs.running():
+                await send(jobs, to(TYPE, 1))
+                await send(jobs, to(OTHER, 11))
+                await received(queue, 1)
+                await ear.hears(logging.WARNING)
+                _, part = await consumers(jobs.store)
+                assert (part.name, part.part_of, part.run_by) == (f"{name}#{TYPE}", name, 1)
+                assert part.is_failing
+                assert "No queue is bound" in part.last_error
+                assert part.unread_since is not None
+                assert await slowest_position(jobs.store) == part.position
+                await delete_cursor(jobs.store, part.name)
+                await bound(channel, url, TYPE)
+                await send(jobs, to(TYPE, 2))
+                assert numbers(await received(queue, 1)) == [2]
+
+
+@pytest.mark.parametrize("topics", [[OTHER], ["nothing"]])
+async def test_what_has_the_key_of_another_envelope_is_not_taken_for_it(
+    url: str, topics: list[str]
+) -> None:
+    """The driver finds what was returned by its message id, which is the key."""
+    async with channel_at(url) as channel, sender(url) as jobs:
+        queue = await bound(channel, url, *topics)
+        for number in (1, 2):
+            await send(jobs, to(TYPE, number, idempotencyKey="k"))
+            await send(jobs, to(OTHER, 10 + number, idempotencyKey="k"))
+        with log_ear("gantline.bridge") as ear:
+            async with jobs.running():
+                for _ in {TYPE, OTHER} - set(topics):
+                    await ear.hears(logging.WARNING)
+                await bound(channel, url, "#")
+                found = numbers(await received(queue, 4))
+    assert [one for one in found if one < 10] == [1, 2]
+    assert [one for one in found if one > 10] == [11, 12]
+
+
+async def test_a_queue_that_is_full_holds_up_its_own_type_alone(url: str) -> None:
+    async with channel_at(url) as channel, sender(url) as jobs:
+        queue = await bound(channel, url, OTHER)
+        full = await channel.declare_queue(
+            f"full-{uuid4().hex}",
+            arguments={"x-max-length": 1, "x-overflow": "reject-publish"},
+        )
+        await full.bind(parse_bridge_url(url).exchange, TYPE)
+        with log_ear("gantline.bridge") as ear:
+            async with jobs.running():
+                await send(jobs, to(TYPE, 1))
+                assert numbers(await received(full, 1)) == [1]
+                await channel.default_exchange.publish(aio_pika.Message(b"{}"), full.name)
+                await send(jobs, to(TYPE, 2))
+                await send(jobs, to(OTHER, 11))
+                assert numbers(await received(queue, 1)) == [11]
+                assert "it may be full" in await ear.hears(logging.WARNING)
+                await full.purge()
+                assert numbers(await received(full, 1)) == [2]
+
+
+async def test_only_so_many_types_are_put_off(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that, all waits: nothing is lost, and the list of consumers tells."""
+    monkeypatch.setattr(sending, "MOST_PUT_OFF", 2)
+    async with channel_at(url) as channel, sender(url) as jobs:
+        for job_type in ("a", "b", "c", OTHER):
+            await send(jobs, to(job_type, 1))
+        with log_ear("gantline.consumer") as ear:
+            async with jobs.running():
+                assert "At most 2 types" in await ear.hears(logging.ERROR)
+                queue = await bound(channel, url, "b", "c", OTHER)
+                found = {one.routing_key for one in await received(queue, 3)}
+                (part,) = [one for one in await consumers(jobs.store) if one.part_of]
+    assert found == {"b", "c", OTHER}
+    assert part.name.endswith("#a")
 
 
 async def test_another_gantline_makes_the_same_job_of_it(url: str) -> None:

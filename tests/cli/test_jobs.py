@@ -20,6 +20,7 @@ JOB_KEYS = {
     "attempt",
     "maxAttempts",
     "queue",
+    "group",
     "priority",
     "tenantId",
     "subjectId",
@@ -27,6 +28,7 @@ JOB_KEYS = {
     "externalId",
     "createdAt",
     "scheduledAt",
+    "expiresAt",
     "startedAt",
     "completedAt",
     "progress",
@@ -415,3 +417,20 @@ def test_a_watch_ends_when_its_job_does(place: Place) -> None:
         assert place.run("job", "cancel", job_id).exit_code == 0
         assert program.exit_code() == 1
         assert json.loads(program.stdout)["status"] == "Cancelled"
+
+
+def test_why_says_what_hinders_a_job_and_the_command_that_helps(place: Place) -> None:
+    job_id = place.submit("index", "1", "--queue", "long" + " name" * 20)
+    place.run("queue", "pause", "long" + " name" * 20)
+    found = place.json("job", "why", job_id)
+    assert [one["code"] for one in found["reasons"]] == ["QUEUE_PAUSED", "NO_WORKERS"]
+    lines = place.run("job", "why", job_id).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"{job_id}  Queued  index in")
+    assert lines[-4:-2] == ["2. NO_WORKERS", "   No live worker is registered in this store."]
+    assert lines[-2:] == [
+        "   -> Start one: gantline worker",
+        "   -> Does one use another store? gantline doctor",
+    ]
+    assert_refused(place.run("job", "why", NOBODY), 3, NOBODY)
+    assert place.run("job", "why", "nonsense").exit_code == 2

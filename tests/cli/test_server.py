@@ -105,6 +105,24 @@ def test_looking_is_the_same_on_a_server_and_on_its_store(served: Served) -> Non
     assert without_ages(on_server.stdout) == without_ages(on_store.stdout)
 
 
+def test_why_a_job_waits_is_the_same_on_a_server_and_on_its_store(served: Served) -> None:
+    document = DOCUMENT.replace("d1", "d2")  # of the other there is a job, which is due
+    queued = submitted(served, "document-indexing", document, "--delay", "3600")
+    dead = served.dead("document-indexing")
+    for job_id, code in ((queued, "SCHEDULED"), (dead, "ENDED")):
+        on_store, on_server = served.both("-o", "json", "job", "why", job_id)
+        ours, theirs = told(on_store), told(on_server)
+        for one in (ours, theirs):
+            del one["at"]
+            for reason in one["reasons"]:
+                del reason["detail"]  # time has passed
+            # The sessions of other tests may be another reason.
+            assert code in [reason["code"] for reason in one["reasons"]]
+        assert theirs == ours
+    for result in served.both("job", "why", NOBODY):
+        assert_refused(result, 3, "There is no job")
+
+
 def test_workers_are_the_same_on_a_server_and_on_its_store(served: Served) -> None:
     served.stored(lambda store: register_sessions(store, "host-1", "host-2", "test"))
     on_store, on_server = served.both("-o", "json", "sessions")

@@ -73,8 +73,9 @@ def status(state: str = "Queued", version: int = 1) -> bytes:
     document = {
         "jobId": str(uuid4()), "jobType": "t", "subjectId": "", "correlationId": "",
         "status": state, "state": state, "attempt": 1, "maxAttempts": 3,
-        "createdAt": "2026-01-01T00:00:00Z", "scheduledAt": None, "startedAt": None,
-        "completedAt": None, "updatedAt": "2026-01-01T00:00:00Z", "progress": None, "phase": None,
+        "createdAt": "2026-01-01T00:00:00Z", "scheduledAt": None, "expiresAt": None,
+        "startedAt": None, "completedAt": None, "updatedAt": "2026-01-01T00:00:00Z",
+        "progress": None, "phase": None,
         "reason": None, "errorCode": None, "errorMessage": None, "result": None,
         "resultOmitted": None, "version": version, "externalId": None,
     }  # fmt: skip

@@ -83,6 +83,8 @@ async def test_a_submit_is_answered_with_the_documents_of_the_api(ask: Asker) ->
     assert job.payload["documentId"] == document.document_id
     assert await ask("history", accepted.job_id) == []
     assert await ask("attempts", accepted.job_id) == []
+    why = await ask("why", accepted.job_id)
+    assert (why.job_id, why.reasons[0].code) == (accepted.job_id, "NO_WORKERS")
 
 
 async def test_all_that_can_be_said_of_a_job_arrives(ask: Asker) -> None:

@@ -52,6 +52,7 @@ NAME_LIMITS = {
     "correlation_id": 256,
     "idempotency_key": 512,
     "created_by": 256,
+    "group": 256,
 }
 POINTERS = {
     "job_type": "#/jobType",
@@ -61,6 +62,7 @@ POINTERS = {
     "correlation_id": "#/correlationId",
     "idempotency_key": "#/idempotencyKey",
     "created_by": "#/createdBy",
+    "group": "#/group",
 }
 
 # Other work on the machine is no failure.
@@ -112,6 +114,7 @@ def valid_jobs(draw: st.DrawFn) -> Job:
         created_by=draw(names(256)),
         parent_job_id=draw(st.none() | st.uuids()),
         trace_context=draw(st.none() | st.dictionaries(names(20), names(20), max_size=3)),
+        group=draw(names(256)),
     )
 
 
@@ -159,6 +162,7 @@ def test_the_example_of_the_contract_writes_back_key_for_key() -> None:
         ("created_by", "me", ("createdBy", "me")),
         ("parent_job_id", UUID(int=9), ("parentJobId", str(UUID(int=9)))),
         ("trace_context", {"traceparent": "x"}, ("traceContext", {"traceparent": "x"})),
+        ("group", "account-7", ("group", "account-7")),
     ],
 )
 def test_a_field_of_ours_is_written_only_when_it_was_set(
@@ -199,6 +203,7 @@ def test_only_the_type_is_mandatory() -> None:
     assert (job.subject_id, job.correlation_id, job.idempotency_key) == ("", "", "")
     assert (job.attempt, job.max_attempts, job.priority, job.payload_version) == (1, 3, 2, 1)
     assert (job.tenant_id, job.queue, job.created_by) == ("default", "default", "")
+    assert job.group == ""
     assert (job.scheduled_at, job.parent_job_id, job.trace_context) == (None, None, None)
     assert job.data() is None
     assert before <= job.created_at <= datetime.now(UTC)
@@ -211,7 +216,7 @@ def test_only_the_type_is_mandatory() -> None:
     [
         "jobId", "subjectId", "correlationId", "idempotencyKey", "attempt", "maxAttempts",
         "createdAt", "tenantId", "queue", "priority", "scheduledAt", "payloadVersion",
-        "createdBy", "parentJobId", "traceContext",
+        "createdBy", "parentJobId", "traceContext", "group",
     ],
 )  # fmt: skip
 def test_null_means_not_given(key: str) -> None:
@@ -314,7 +319,9 @@ def test_a_name_that_routes_must_not_be_empty(field: str) -> None:
     assert problems_of(job) == {POINTERS[field]: "is empty"}
 
 
-@pytest.mark.parametrize("field", ["subject_id", "correlation_id", "idempotency_key", "created_by"])
+@pytest.mark.parametrize(
+    "field", ["subject_id", "correlation_id", "idempotency_key", "created_by", "group"]
+)
 def test_other_names_may_be_empty(field: str) -> None:
     check_job(make_job(**{field: ""}))
 

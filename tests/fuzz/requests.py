@@ -78,6 +78,7 @@ BODIES: Final[Mapping[str, Sequence[dict[str, Any]]]] = {
     "redriveEdited": ({"payload": {"documentId": "e"}, "queue": "q", "delaySeconds": 1.0},),
     "redriveDeadLetters": (REDRIVE, {"jobIds": [JOB["jobId"]]}, {"all": True}),
     "capQueue": ({"maxDepth": 7}, {"maxDepth": None}),
+    "setLimits": ({"running": 7, "rate": "5/s", "burst": 2, "gate": "g"}, {"runningInAll": None}),
     "createWebhook": (WEBHOOK,),
     "updateWebhook": (WEBHOOK,),
     "replayDeliveries": (REPLAY, {}),

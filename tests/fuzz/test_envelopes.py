@@ -45,6 +45,7 @@ WHOLE: Final[dict[str, Any]] = ENVELOPE | {
     "scheduledAt": "2027-01-01T00:00:00.123456-05:00",
     "payloadVersion": 2,
     "createdBy": "user:alice",
+    "group": "account-7",
     "parentJobId": "00000000-0000-0000-0000-000000000002",
     "traceContext": {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 }

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from gantline.contract.errors import StoreError
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.outcome import ErrorInfo, Failure
 from gantline.contract.query import JobFilter, PruneRule
 from gantline.contract.records import RecordWrite
@@ -20,7 +21,7 @@ from gantline.contract.snapshot import Progress, Run
 from gantline.contract.status import JobStatus
 from gantline.contract.stored import Part
 from gantline.contract.submission import DedupeKey, KeyKind
-from gantline.contract.transition import StateGuard
+from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.manager import Ending, JobManager
 from gantline.stores.redis import RedisStore, open_store
 from gantline.testing.factories import lane_requests, make_new, register_sessions
@@ -34,6 +35,9 @@ LEASE: Final = timedelta(minutes=5)
 DEADLINE: Final = "0.1"
 SECONDS: Final = 5.0
 FAILURE: Final = Failure(ErrorInfo("BROKEN", "It is broken."), retryable=False)
+FLOW: Final = (
+    TypeFlow(job_type="test", running=50, running_in_all=90, gate=Gate("mail", 1000.0, 100)),
+)
 KEY: Final = DedupeKey(KeyKind.REQUEST, "default", "user:alice", "k", b"f" * 32, LEASE)
 
 
@@ -50,6 +54,7 @@ class Tampered:
     async def fill(self) -> None:
         """One of everything that is read."""
         await self.sound.insert([self.job, *(make_new(n, subject_id="s") for n in range(8))])
+        await self.sound.insert([make_new(n, group=f"group-{n % 2}") for n in range(6)])
         await register_sessions(self.sound, "session")
         claimed = await self.sound.claim("session", uuid4(), lane_requests(limit=5), lease=LEASE)
         self.runs, ending = claimed[:3], claimed[3:]
@@ -59,6 +64,15 @@ class Tampered:
 
 def _claim(it: Tampered) -> Awaitable[Any]:
     return it.store.claim("session", uuid4(), lane_requests(limit=2), lease=LEASE)
+
+
+def _claim_under_limits(it: Tampered) -> Awaitable[Any]:
+    return it.store.claim("session", uuid4(), lane_requests(limit=2, flow=FLOW), lease=LEASE)
+
+
+def _throttle(it: Tampered) -> Awaitable[Any]:
+    throttled = (Transition.throttled(run, delay=LEASE, closes="other") for run in it.runs[1:2])
+    return it.store.apply(list(throttled))
 
 
 def _settle(it: Tampered) -> Awaitable[Any]:
@@ -82,11 +96,14 @@ VERBS: Final[dict[str, Callable[[Tampered], Awaitable[Any]]]] = {
     "ping": lambda it: it.store.ping(),
     "insert": lambda it: it.store.insert([make_new(), make_new()]),
     "claim": _claim,
+    "claim_under_limits": _claim_under_limits,
     "renew": lambda it: it.store.renew("session", [run.ref for run in it.runs], lease=LEASE),
     "expired": lambda it: it.store.expired(limit=5),
+    "past_expiry": lambda it: it.store.past_expiry(limit=5),
     "expire_session": lambda it: it.store.expire_session("nobody"),
     "progress": _progress,
     "apply": _settle,
+    "throttle": _throttle,
     "delete": _delete,
     "prune": _prune,
     "lead": lambda it: it.store.lead("role", "me", lease=LEASE),
@@ -97,7 +114,17 @@ VERBS: Final[dict[str, Callable[[Tampered], Awaitable[Any]]]] = {
     "request_keys": lambda it: it.store.request_keys([it.job.job.job_id]),
     "find": lambda it: it.store.find(JobFilter(tenant_id=None), limit=5),
     "find_by_subject": lambda it: it.store.find(JobFilter(subject_id="s"), limit=5),
+    "ahead": lambda it: it.store.ahead(
+        it.job.job.job_id, [it.job.job.job_type], tenant_id=None, limit=5
+    ),
     "counts": lambda it: it.store.counts(tenant_id="default"),
+    "groups": lambda it: it.store.groups(
+        it.job.job.queue, it.job.job.job_type, tenant_id=None, limit=3
+    ),
+    "waiting": lambda it: it.store.waiting(
+        it.job.job.queue, it.job.job.job_type, tenant_id="default", group="", at_most=3
+    ),
+    "gates": lambda it: it.store.gates(["mail", "other"]),
     "dead_counts": lambda it: it.store.dead_counts(tenant_id=None),
     "history": lambda it: it.store.history(it.job.job.job_id, tenant_id=None),
     "events": lambda it: it.store.events(after=0, limit=5),

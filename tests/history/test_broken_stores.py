@@ -8,6 +8,7 @@ import pytest
 from gantline.proof.checker import check
 from gantline.stores.memory import MemoryStore
 from gantline.testing.conformance import Rule, all_rules
+from tests import broken_flow
 from tests import broken_stores as broken
 from tests.broken_stores import BROKEN
 from tests.harness import MemoryHarness
@@ -49,9 +50,29 @@ CAUGHT: dict[type[MemoryStore], str] = {
     broken.SubmissionsUnlogged: "event",
     broken.NumberedBeforeCommit: "event",
     broken.PrunesTheUnread: "lost",
+    broken_flow.LimitsIgnored: "limit",
+    broken_flow.CountsBeforeOthers: "limit",
+    broken_flow.LimitsPerQueue: "limit",
+    broken_flow.LimitsPerPriority: "limit",
+    broken_flow.LimitsOfTheTypePerGroup: "limit",
+    broken_flow.CountsOncePerClaim: "limit",
+    broken_flow.PlacesEndWithLeases: "limit",
+    broken_flow.PlacesGivenBackTwice: "limit",
+    broken_flow.PlacesGivenBackByZombies: "limit",
+    broken_flow.SuspectsWithoutLimits: "limit",
+    broken_flow.SuspectsUncounted: "limit",
+    broken_flow.TurnsOverPriorities: "order",
+    broken_flow.SuspectsTakeTurns: "order",
+    broken_flow.GatesIgnored: "gate",
+    broken_flow.GatesPerClaim: "gate",
+    broken_flow.GatesPerType: "gate",
+    broken_flow.GatesInWindows: "gate",
+    broken_flow.GatesSaveForEver: "gate",
+    broken_flow.ThrottledCostsAnAttempt: "counters",
 }
 # The others break what the checker does not judge: instants of the store's own clock (leases, keys
-# that a completed job holds), what lists show, records, leaders, contents, and moving to another.
+# that a completed job holds, closed gates), whose turn it is, what lists show, records, leaders,
+# contents, and moving to another.
 
 
 @pytest.mark.parametrize("store", CAUGHT, ids=lambda store: store.__name__)

@@ -207,6 +207,15 @@ def test_an_operator_changes_the_version_that_he_read(lived: Lived) -> None:
     assert "guard" in {one.rule for one in report.violations}
 
 
+def test_only_what_has_not_begun_expires(lived: Lived) -> None:
+    log = lived.rest.logs[lived.ids["retried"]]
+    last = replace(log[-1], event=Event.CANCELLED, status=JobStatus.CANCELLED)
+    expired = replace(last, reason=Reason.EXPIRED, fence=1, version=3)
+    assert "expiry" not in lived.broken(lived.with_log("retried", (expired,)))
+    again = replace(expired, fence=2, version=9)
+    assert "expiry" in lived.broken(lived.with_log("retried", (*log, again)))
+
+
 def test_a_job_that_crashes_alone_does_so_within_its_budget(lived: Lived) -> None:
     log = lived.rest.logs[lived.ids["retried"]]
     crash = replace(log[-1], event=Event.CRASHED, reason=Reason.CRASHED_ALONE)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.query import LaneRequest
 from gantline.contract.status import Event, JobStatus, Reason
 from gantline.proof.call import NEVER, Answer, StartedRun
@@ -287,6 +288,17 @@ def test_an_end_costs_what_the_rules_say() -> None:
     breaks("budget", *begun, lambda s: s.apply(poisoned))
 
 
+def test_what_was_claimed_too_late_is_ended_and_nothing_else_is() -> None:
+    expired = ended("a", Event.CANCELLED, reason=Reason.EXPIRED, attempt=0)
+    late: list[Step] = [lambda s: s.insert("a"), lambda s: s.claim(run("a", has_expired=True))]
+    in_time: list[Step] = [lambda s: s.insert("a"), lambda s: s.claim(run("a"))]
+    keeps(*late, lambda s: s.apply(expired))
+    keeps(*late, lambda s: s.apply(ended("a", Event.CANCELLED, reason=Reason.CANCEL_REQUESTED)))
+    breaks("expiry", *late, lambda s: s.apply(ended("a", Event.COMPLETED)))
+    breaks("expiry", *late, lambda s: s.apply(ended("a", Event.RELEASED)))
+    breaks("expiry", *in_time, lambda s: s.apply(expired))
+
+
 def test_budgets_are_kept() -> None:
     last = run("a", attempt=3)
     first = [lambda s: s.insert("a", attempts_used=2), lambda s: s.claim(last)]
@@ -340,6 +352,81 @@ def test_a_claim_gives_only_what_was_asked_for() -> None:
     breaks("claim", lambda s: s.claim(*others, request=request))
     breaks("claim", lambda s: s.claim(run("a", crashes=2, attempt=1)))
     breaks("claim", lambda s: s.claim(run("a", waited_seconds=-5.0)))
+
+
+# -- flow ---------------------------------------------------------------------------------------
+
+LIMITED = LaneRequest(
+    "default", ("test",), 10, flow=(TypeFlow(job_type="test", running=1, running_in_all=2),)
+)
+
+
+def claiming_under(request: LaneRequest, *runs: StartedRun) -> Step:
+    return lambda s: s.claim(*runs, request=request)
+
+
+def test_where_groups_take_turns_the_order_holds_within_a_group_and_over_priorities() -> None:
+    jobs = sorted("abcd", key=named)
+    of_a = [run(jobs[index], group="a", due_at=5.0) for index in range(2)]
+    of_b = run(jobs[2], group="b", due_at=1.0)
+    keeps(claiming(of_a[0], of_b, of_a[1]))
+    breaks("order", claiming(of_a[1], of_b, of_a[0]))
+    breaks("order", claiming(of_a[0], run(jobs[2], group="b", priority=0, due_at=1.0)))
+    keeps(claiming(of_a[0], run(jobs[1], tenant_id="other", group="a", due_at=4.0)))
+    both = LaneRequest("default", ("test", "other"), 10)
+    keeps(claiming_under(both, of_a[0], run(jobs[1], group="a", job_type="other", due_at=4.0)))
+    # Plain jobs, of which each type may have its own turns beside groups.
+    plain = [run(jobs[0], due_at=5.0), run(jobs[1], job_type="other", due_at=4.0)]
+    breaks("order", claiming_under(both, *plain))
+    keeps(lambda s: s.insert("g", group="g"), claiming_under(both, *plain))
+    # Suspects take no turns.
+    suspects = [run(job, group=job, crashes=2, due_at=due) for job, due in (("a", 5.0), ("b", 4.0))]
+    alone = LaneRequest("default", ("test",), 10, suspects=(10,))
+    breaks("order", claiming_under(alone, *suspects))
+
+
+def test_of_a_group_and_of_a_type_no_more_run_than_the_claim_allows() -> None:
+    a, also_a, b, c = (run(job, group=job[0]) for job in ("a1", "a2", "b", "c"))
+    keeps(claiming_under(LIMITED, a, b))
+    breaks("limit", claiming_under(LIMITED, a, also_a))
+    breaks("limit", claiming_under(LIMITED, a, b, c))
+    breaks("limit", claiming_under(LIMITED, a), claiming_under(LIMITED, also_a))
+    breaks("limit", claiming_under(LIMITED, a, b), claiming_under(LIMITED, c))
+    done: Step = lambda s: s.apply(ended("a1", Event.COMPLETED))  # noqa: E731
+    keeps(claiming_under(LIMITED, a, b), done, claiming_under(LIMITED, also_a))
+    keeps(claiming_under(LIMITED, a), claiming(also_a))
+    keeps(claiming(a), claiming_under(LIMITED, also_a))
+
+
+def test_a_run_counts_only_while_it_certainly_runs() -> None:
+    a, also_a = run("a1", group="a"), run("a2", group="a")
+    may_have_ended: Step = lambda s: s.apply(ended("a1", Event.COMPLETED), lost=True)  # noqa: E731
+    keeps(claiming_under(LIMITED, a), may_have_ended, claiming_under(LIMITED, also_a))
+    refused: Step = lambda s: s.apply(ended("a1", Event.COMPLETED), STALE)  # noqa: E731
+    breaks("limit", claiming_under(LIMITED, a), refused, claiming_under(LIMITED, also_a))
+
+    def at_once(story: Story) -> None:
+        story.beside(story.claim(a, request=LIMITED), story.apply(ended("a1", Event.COMPLETED)))
+        story.claim(also_a, request=LIMITED)
+
+    keeps(at_once)
+
+
+def test_a_gate_lets_through_its_rate_and_its_burst() -> None:
+    flow = (TypeFlow(job_type="test", gate=Gate("mail", per_second=1.0, burst=2)),)
+    gated = LaneRequest("default", ("test",), 10, flow=flow)
+
+    def starting(*seconds: float, first: int = 0) -> list[Step]:
+        return [
+            claiming_under(gated, run(number, due_at=1000.0, waited_seconds=at))
+            for number, at in enumerate(seconds, first)
+        ]
+
+    keeps(*starting(0.0, 0.0, 1.0, 2.0, 9.0, 9.0, 10.0))
+    breaks("gate", *starting(0.0, 0.0, 0.5))
+    breaks("gate", *starting(0.0, 0.0, 1.0, 1.9))
+    breaks("gate", *starting(0.0, 9.0, 9.0, 9.9))
+    keeps(*starting(0.0, 0.0), lambda s: s.call("clear", [], []), *starting(0.0, 0.0, first=5))
 
 
 # -- events -------------------------------------------------------------------------------------

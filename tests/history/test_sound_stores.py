@@ -17,6 +17,7 @@ from gantline.contract.errors import GantlineError, StoreUnavailable
 from gantline.contract.query import JobFilter
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.store import JobStore
+from gantline.flow.limit import Limit
 from gantline.manager.sessions import live_sessions
 from gantline.proof.call import Call as RecordedCall
 from gantline.proof.checker import check
@@ -106,7 +107,15 @@ def declared(store: JobStore) -> Gantline:
     jobs = Gantline(store)
     waits = Backoff(attempts=3, cap_seconds=0.02)
 
-    @jobs.job("work", retry=waits, events=("submitted", "started"))
+    limits = [Limit(running=3), Limit(running=7, per="type"), Limit(rate="500/s", burst=20)]
+
+    @jobs.job(
+        "work",
+        retry=waits,
+        events=("submitted", "started"),
+        group=lambda kind: f"group-{kind % 3}",
+        limits=limits if store.capabilities.limits else None,
+    )
     async def work(kind: int, context: Context) -> None:
         match kind % 8:
             case 0:

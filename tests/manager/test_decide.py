@@ -31,7 +31,13 @@ from gantline.contract.status import REDRIVABLE, TRANSITIONS, Event, JobStatus, 
 from gantline.contract.submission import DedupeKey, KeyKind
 from gantline.contract.text import LABEL_LIMIT, REPLACEMENT
 from gantline.contract.transition import RunGuard, StateGuard, Transition
-from gantline.manager.decide import decide, decide_cancel, decide_no_handler, decide_redrive
+from gantline.manager.decide import (
+    decide,
+    decide_cancel,
+    decide_expiry,
+    decide_no_handler,
+    decide_redrive,
+)
 from gantline.manager.manager import Ending, JobManager, Submitted
 from gantline.manager.submitter import Submission
 from gantline.stores.memory import MemoryStore
@@ -109,6 +115,8 @@ def decided(outcome: Outcome, policy: Policy = DEFAULT_POLICY, **fields: Any) ->
         (Snoozed(SECOND), {"attempt": 3}, "snoozed", "Queued", "Snoozed"),
         (Snoozed(SECOND), {"snoozes": 999}, "snoozed", "Queued", "Snoozed"),
         (Snoozed(SECOND), {"snoozes": 1000}, "poisoned", "Poisoned", "SnoozedTooOften"),
+        (Snoozed(SECOND, "api"), {"attempt": 3}, "snoozed", "Queued", "Throttled"),
+        (Snoozed(SECOND, ""), {"snoozes": 1000}, "poisoned", "Poisoned", "SnoozedTooOften"),
         (Released(), {}, "released", "Queued", "Shutdown"),
         (Released(), {"attempt": 3}, "released", "Queued", "Shutdown"),
         (LeaseLost(), {}, "crashed", "Queued", "LeaseExpired"),
@@ -126,6 +134,52 @@ def test_what_follows_from_how_a_run_ended(
 ) -> None:
     transition = decided(outcome, **run)
     assert (transition.event, transition.to, transition.reason) == (event, to, reason)
+
+
+EXPIRED = make_job(job_id=number(1), expires_at=CREATED_AT)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Released(), LeaseLost(), LeaseLost(times_alone=3), RETRYABLE, TypeDisabled()]
+)
+def test_a_run_that_was_claimed_too_late_is_cancelled_whatever_became_of_it(
+    outcome: Outcome,
+) -> None:
+    transition = decided(outcome, job=EXPIRED)
+    assert (transition.event, transition.to) == ("cancelled", "Cancelled")
+    assert (transition.reason, transition.error) == ("Expired", None)
+    assert (transition.attempt, transition.crashes) == (0, 0)
+    is_lost = isinstance(outcome, LeaseLost)
+    assert transition.guard == RunGuard(TOKEN, only_expired=is_lost)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"started_at": CREATED_AT - timedelta(microseconds=1)},  # in time
+        {"version": 4},  # not the first run, or after a redrive
+    ],
+)
+def test_a_run_of_a_job_that_has_begun_or_was_redriven_has_not_expired(
+    known: dict[str, Any],
+) -> None:
+    assert decided(Released(), job=EXPIRED, **known).event == "released"
+
+
+def test_a_cancel_of_what_has_expired_is_a_cancel() -> None:
+    cancelled = decided(Released(), job=EXPIRED, cancel_requested=True)
+    assert cancelled.reason == "CancelRequested"
+
+
+def test_what_has_expired_is_cancelled_only_while_it_is_new() -> None:
+    new = make_snapshot(JobStatus.QUEUED, version=1)
+    transition = decide_expiry(new)
+    assert transition is not None
+    assert (transition.to, transition.reason) == ("Cancelled", "Expired")
+    assert isinstance(transition.guard, StateGuard)
+    assert (transition.guard.status, transition.guard.version) == (JobStatus.QUEUED, 1)
+    for other in (make_snapshot(JobStatus.QUEUED), make_snapshot(JobStatus.CANCELLED, version=1)):
+        assert decide_expiry(other) is None
 
 
 @pytest.mark.parametrize(
@@ -161,6 +215,7 @@ def test_a_requested_cancel_wins_over_running_again_and_giving_up(
         (PERMANENT, (2, 1, 5)),
         (RETRYABLE, (2, 1, 5)),
         (Snoozed(SECOND), (1, 1, 6)),
+        (Snoozed(SECOND, "api"), (1, 1, 6)),
         (Released(), (1, 1, 5)),
         (LeaseLost(), (1, 2, 5)),
         (Unreadable(), (2, 1, 5)),
@@ -300,6 +355,14 @@ def test_a_strategy_is_given_the_job_and_its_error() -> None:
     for outcome in (RETRYABLE, LeaseLost()):
         decide(run, outcome, policy, jitter=0.0)
     assert seen == [(1, run.job, ERROR), (0, run.job, None), (2, run.job, LEASE_EXPIRED)]
+
+
+@pytest.mark.parametrize("gate", ["api", ""])
+def test_a_throttled_run_closes_its_gate_for_as_long_as_it_waits(gate: str) -> None:
+    throttled = decided(Snoozed(90 * SECOND, gate))
+    assert (throttled.delay, throttled.closes) == (90 * SECOND, gate)
+    assert decided(Snoozed(timedelta(days=9999), gate)).delay == MAX_DELAY
+    assert decided(Snoozed(SECOND)).closes == ""
 
 
 def test_a_snooze_waits_as_long_as_it_asks() -> None:

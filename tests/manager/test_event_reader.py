@@ -19,7 +19,18 @@ from gantline.contract.status import JobStatus
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.transition import StateGuard
-from gantline.manager.cursors import CURSORS, consumers, delete_cursor, lags, read_cursor
+from gantline.manager.cursors import (
+    CURSORS,
+    ConsumerCursor,
+    consumers,
+    delete_cursor,
+    lags,
+    part_name,
+    read_cursor,
+    read_parts,
+    slowest_position,
+    write_cursor,
+)
 from gantline.manager.manager import Ending, JobManager
 from gantline.manager.pruner import Pruner
 from gantline.manager.sequencer import number_events
@@ -328,6 +339,68 @@ async def test_who_is_stopped_finishes_the_row_in_hand(place: Place) -> None:
     await reader.run_once()
     assert listener.taken == [1, 1, 1]
     assert await lags(place.store) == {"listener": 1}
+
+
+class PuttingOff(Listener):
+    """Has so many things put off, and takes one each time."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.put_off = number
+        self.asked = 0
+        self.error: Exception | None = None
+
+    async def resume(self) -> bool:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        self.put_off -= self.put_off > 0
+        return self.put_off > 0
+
+
+async def test_what_was_put_off_is_taken_after_each_page_also_an_empty_one(place: Place) -> None:
+    listener = PuttingOff(3)
+    reader = place.reader(listener, from_start=True, resume=listener.resume)
+    await place.complete(1)
+    turns = [await reader.run_once() for _ in range(4)]
+    assert turns == [Turn.MORE, Turn.MORE, Turn.CAUGHT_UP, Turn.CAUGHT_UP]
+    assert (listener.taken, listener.put_off, listener.asked) == ([1], 0, 4)
+
+
+async def test_what_was_put_off_waits_for_a_page_that_failed(place: Place) -> None:
+    """And where that fails itself, the page is not given again."""
+    listener = PuttingOff(0)
+    listener.before = lambda events: _raise(RuntimeError("the page"))
+    reader = place.reader(listener, from_start=True, resume=listener.resume)
+    await place.complete(1)
+    assert (await reader.run_once(), listener.asked) == (Turn.FAILED, 0)
+    listener.before, listener.error = (lambda events: None), RuntimeError("what was put off")
+    assert (await reader.run_once(), listener.asked) == (Turn.FAILED, 1)
+    listener.error = None
+    assert (await reader.run_once(), listener.taken) == (Turn.CAUGHT_UP, [1])
+
+
+async def test_what_was_put_off_holds_back_retention_and_is_counted_up_to_its_end(
+    place: Place,
+) -> None:
+    listener = Listener()
+    await place.complete(9)
+    await place.reader(listener, from_start=True).run_once()
+    part = ConsumerCursor(position=2, until=5, part_of="listener")
+    await write_cursor(place.store, part_name("listener", "a"), part, expected=0)
+    other = ConsumerCursor(position=2, part_of="")
+    await write_cursor(place.store, "listener-of-another-name", other, expected=0)
+    whole, found, _ = await consumers(place.store)
+    assert (whole.name, whole.part_of, whole.lag, whole.unread_since) == ("listener", "", 0, None)
+    assert (found.name, found.part_of, found.lag) == ("listener#a", "listener", 3)
+    assert found.unread_since == place.clock.now()
+    assert await slowest_position(place.store) == 2
+    parts = await read_parts(place.store, "listener")
+    assert {name: held.cursor for name, held in parts.items()} == {"a": part}
+    version = parts["a"].version
+    assert not await delete_cursor(place.store, "listener#a", expected=version + 1)
+    assert await delete_cursor(place.store, "listener#a", expected=version)
+    assert not await read_parts(place.store, "listener")
 
 
 async def test_one_who_lost_the_lead_while_consuming_cannot_move_the_cursor(place: Place) -> None:

@@ -183,7 +183,7 @@ async def test_one_killer_among_many_is_found_by_halves(slots: int, seed: int) -
     for number in range(1000):
         session = f"worker {number}"
         runs = await place.claim(session, limit=slots, suspects=group_sizes(slots))
-        if not (runs and runs_alone(runs[0], slots)):
+        if not (runs and runs_alone(runs[0].crashes, slots)):
             runs += await place.claim(session, limit=slots - len(runs))
         if not runs:
             break

@@ -8,12 +8,13 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.postgres_functions import IN_FUNCTIONS
 from tests.mutants.postgres_statements import IN_STATEMENTS
 from tests.mutants.redis_ending import IN_ENDING
+from tests.mutants.redis_flow import IN_FLOW
 from tests.mutants.redis_rest import IN_THE_REST
 from tests.mutants.redis_running import IN_RUNNING
 
 MUTANTS_BY_HAND: Final = (
     *(*IN_FUNCTIONS, *IN_STATEMENTS),
-    *(*IN_RUNNING, *IN_ENDING, *IN_THE_REST),
+    *(*IN_RUNNING, *IN_ENDING, *IN_FLOW, *IN_THE_REST),
 )
 
 

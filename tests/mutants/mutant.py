@@ -45,12 +45,15 @@ _MORE_OF_REDIS: Final = (
     "tests/redis/test_leases.py",
     "tests/redis/test_lists.py",
     "tests/redis/test_removed_by_hand.py",
+    "tests/redis/test_turns.py",
 )
 KILLERS: Final[dict[Part, Killers]] = {
     "decide": Killers("memory", _DECIDING),
     "transition": Killers("memory", _DECIDING),
     "memory store": Killers("memory"),
-    "sqlite store": Killers("sqlite", more=("tests/test_sqlite_removed_by_hand.py",)),
+    "sqlite store": Killers(
+        "sqlite", more=("tests/test_sqlite_removed_by_hand.py", "tests/test_sqlite_turns.py")
+    ),
     "postgres by hand": Killers("postgres", more=_MORE_OF_POSTGRES),
     "redis by hand": Killers("redis", more=_MORE_OF_REDIS),
 }

@@ -7,7 +7,12 @@ from tests.mutants.by_hand import Slip, in_function
 IN_FUNCTIONS: Final = (
     *in_function(
         "insert_jobs",
-        ("inserting", "keys", "external_ids", "on_request", "reading", "applying"),
+        ("inserting", "keys", "external_ids", "expiry", "on_request", "reading", "applying"),
+        Slip(
+            "what is submitted waits for ever",
+            "idempotency_key <> '', id, tenant, expires_at,\n",
+            "idempotency_key <> '', id, tenant, NULL,\n",
+        ),
         Slip(
             "the id of a job of another tenant clashes with an external one",
             "WHERE job.id = i.external_id AND job.tenant = i.tenant OFFSET 0",
@@ -89,6 +94,11 @@ IN_FUNCTIONS: Final = (
             "a refused job takes the key of its request",
             "WHERE i.key IS NOT NULL AND i.place <> ALL (v_refused)",
             "WHERE i.key IS NOT NULL",
+        ),
+        Slip(
+            "a job of a group has no turn",
+            "IF v_is_grouped THEN\n                INSERT",
+            "IF false THEN\n                INSERT",
         ),
         Slip(
             "a refused job is an event",
@@ -210,18 +220,91 @@ IN_FUNCTIONS: Final = (
         ),
     ),
     *in_function(
+        "claim_groups",
+        ("turns", "limits", "gates"),
+        Slip(
+            "priorities do not share the room of a group",
+            "v_rooms[v_keys[v_range]] := v_rooms[v_keys[v_range]] - v_take",
+            "v_rooms[v_keys[v_range]] := v_rooms[v_keys[v_range]]",
+        ),
+        Slip(
+            "a full group has room",
+            "v_take := least(v_take, coalesce(v_rooms[v_keys[v_range]], 0))",
+            "v_take := least(v_take, v_rooms[v_keys[v_range]])",
+        ),
+        Slip(
+            "the runs of other queues are not counted",
+            "WHERE lane.job_type = l.type OFFSET 0",
+            "WHERE lane.job_type = l.type AND lane.id = l.lane OFFSET 0",
+        ),
+        Slip(
+            "what started under a limit is not counted",
+            "coalesce(lane = ANY (v_limited), false)",
+            "false",
+        ),
+        Slip(
+            "a closed gate lets through",
+            "CASE WHEN held.closed_until > v_now THEN 0",
+            "CASE WHEN held.closed_until > v_now AND false THEN 0",
+        ),
+        Slip(
+            "a gate saves up more than its burst",
+            "least(greatest(gate.tat, v_now),",
+            "least(greatest(gate.tat, v_now - 3600000000),",
+        ),
+        Slip(
+            "a gate counts one start for many",
+            "ceil(v_gap[g.place] * g.starts)",
+            "ceil(v_gap[g.place])",
+        ),
+        Slip(
+            "a start is not said to have been due",
+            "fence + 1, created_at, run_at, v_now,",
+            "fence + 1, created_at, v_now, v_now,",
+        ),
+        Slip(
+            "groups are counted without a lock",
+            "pg_try_advisory_xact_lock(hashtextextended('gantline.group ' || o.type, o.grp))",
+            "true",
+        ),
+        Slip(
+            "types are counted without a lock",
+            "pg_try_advisory_xact_lock(hashtextextended('gantline.type ' || l.type, 0))",
+            "true",
+        ),
+        Slip(
+            "the tenant has what its groups have", "v_quota := v_tenant_left;", "v_quota := v_left;"
+        ),
+        Slip(
+            "more than new groups may have",
+            "CASE WHEN v_turn < 0 THEN v_new_left END",
+            "v_left",
+            equivalent="the slots of new tenants add up to no more",
+        ),
+        tests=("tests/postgres/test_turns.py",),
+    ),
+    *in_function(
+        "fold_turns",
+        ("turns", "limits"),
+        Slip(
+            "a group that has only later jobs has no turn",
+            "FROM wrong WHERE head IS NOT NULL",
+            "FROM wrong WHERE head <= p_now",
+        ),
+    ),
+    *in_function(
         "due_suspects",
-        ("suspects",),
+        ("suspects", "turns"),
         Slip("a suspect is due at once", "FROM head WHERE head.run_at <= v_now", "FROM head"),
         Slip(
             "one lane for each rank",
-            "(ready.rank, ready.lane) > (head.rank, head.lane)",
+            "(ready.rank, ready.lane, ready.grp) > (head.rank, head.lane, head.grp)",
             "ready.rank > head.rank",
         ),
         Slip(
             "suspects of the highest priority are not found",
-            "WHERE rank >= 4 ORDER BY rank, lane, run_at LIMIT 1)",
-            "WHERE rank > 4 ORDER BY rank, lane, run_at LIMIT 1)",
+            "WHERE rank >= 4 ORDER BY rank, lane, grp, run_at LIMIT 1)",
+            "WHERE rank > 4 ORDER BY rank, lane, grp, run_at LIMIT 1)",
         ),
     ),
     *in_function(
@@ -288,13 +371,33 @@ IN_FUNCTIONS: Final = (
         ),
         Slip(
             "who goes back to the queue is not known to have a key",
-            "snoozes, priority, keyed, job_id, tenant\n        FROM gone",
-            "snoozes, priority, false, job_id, tenant\n        FROM gone",
+            "snoozes, priority, keyed, job_id, tenant, grp\n        FROM gone",
+            "snoozes, priority, false, job_id, tenant, grp\n        FROM gone",
         ),
         Slip(
             "what was omitted is not said",
             "result, result_omitted\n        FROM gone",
             "result, NULL\n        FROM gone",
+        ),
+        Slip(
+            "who goes back to the queue has no turn",
+            "FROM gone WHERE grp <> 0 AND status = 'Queued'",
+            "FROM gone WHERE false AND status = 'Queued'",
+        ),
+        Slip(
+            "who goes back to the queue has no group any more",
+            "snoozes, priority, keyed, job_id, tenant, grp\n        FROM gone",
+            "snoozes, priority, keyed, job_id, tenant, 0\n        FROM gone",
+        ),
+        Slip(
+            "of two that close a gate the shorter counts",
+            "SELECT closes, max(gantline.later(v_now, delay))",
+            "SELECT closes, min(gantline.later(v_now, delay))",
+        ),
+        Slip(
+            "who closes a gate last says until when",
+            "greatest(gate.closed_until, excluded.closed_until)",
+            "excluded.closed_until",
         ),
         Slip("keys are left as they are", "IF v_keyed <> '{}' THEN", "IF v_keyed = '{}' THEN"),
     ),

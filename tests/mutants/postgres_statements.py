@@ -16,6 +16,12 @@ IN_STATEMENTS: Final = (
         ),
     ),
     *in_statement(
+        "query:_PAST_EXPIRY",
+        ("expiry",),
+        Slip("a job expires a moment later", "ready.expires_at <=", "ready.expires_at <"),
+        Slip("any job that expired comes first", "BY ready.expires_at, ready", "BY ready"),
+    ),
+    *in_statement(
         "leases:_RENEW",
         ("leases", "clocks"),
         Slip("a renewal keeps the old length", ",\n        length = %(length)s", ""),

@@ -55,7 +55,7 @@ IN_ENDING: Final = (
         ),
         Slip(
             "a lease outlives its run",
-            "        write('ZREM', lease_key(job.group), change.job .. place.member_end)\n",
+            "        write('ZREM', lease_key(job.lease), change.job .. place.member_end)\n",
             "",
         ),
         Slip(
@@ -112,8 +112,8 @@ IN_ENDING: Final = (
         ),
         Slip(
             "a cancel request forgets the progress",
-            "run_part(job.token, job.claim, 1, job.percent, job.group, job.phase)",
-            "run_part(job.token, job.claim, 1, 0, job.group, '')",
+            "run_part(job.token, job.claim, 1, job.percent, job.lease, job.phase)",
+            "run_part(job.token, job.claim, 1, 0, job.lease, '')",
         ),
         Slip(
             "a cancel request starts the run anew",
@@ -127,7 +127,7 @@ IN_ENDING: Final = (
         ),
         Slip(
             "a quick completion leaves the lease",
-            "    write('ZREM', lease_key(group), member)\n",
+            "    write('ZREM', lease_key(lease), member)\n",
             "",
         ),
         Slip(

@@ -85,9 +85,7 @@ IN_THE_REST: Final = (
     *in_script(
         "COUNTS",
         ("reading", "suspects"),
-        Slip(
-            "suspects are not counted", "{0, 1, 2, 3, unpack(suspects[lane] or {})}", "{0, 1, 2, 3}"
-        ),
+        Slip("suspects are not counted", "0, -1, suspects[lane] or {}", "0, -1, {}"),
         Slip(
             "the newest due job is the oldest",
             "tonumber(first[2]) < oldest) then",
@@ -109,7 +107,7 @@ IN_THE_REST: Final = (
         ),
         Slip(
             "the jobs of all tenants are one's own",
-            "if members[index]:sub(21) == tenant then",
+            "if members[index]:sub(21, 24) == tenant then",
             "if true then",
         ),
     ),
@@ -205,8 +203,13 @@ IN_THE_REST: Final = (
     ),
     *in_script(
         "LOAD_JOBS",
-        ("moving", "suspects"),
+        ("moving", "suspects", "expiry"),
         Slip("jobs taken in are not counted", "    count(place, status, 1)\n", ""),
+        Slip(
+            "what was moved waits for ever",
+            "            call('ZADD', EXPIRY, expires, id)\n",
+            "",
+        ),
         Slip(
             "numbers are given again",
             "        last = math.max(last, number)\n",

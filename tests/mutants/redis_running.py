@@ -7,7 +7,17 @@ from tests.mutants.by_hand import Slip, in_script
 IN_RUNNING: Final = (
     *in_script(
         "INSERT",
-        ("inserting", "keys", "external_ids", "on_request", "visibility", "applying"),
+        ("inserting", "keys", "external_ids", "expiry", "on_request", "visibility", "applying"),
+        Slip(
+            "what is submitted waits for ever",
+            "            call('ZADD', EXPIRY, extras[8][1], id)\n",
+            "",
+        ),
+        Slip(
+            "what is put off never expires",
+            " .. (extras and extras[8] and extras[8][2] or '')",
+            "",
+        ),
         Slip(
             "the id of a job of another tenant clashes with an external one",
             "if known and texts_of(known) == texts_of(envelope) then",
@@ -270,6 +280,12 @@ IN_RUNNING: Final = (
         ),
     ),
     *in_script(
+        "PAST_EXPIRY",
+        ("expiry",),
+        Slip("all expires at once", "decimal(clock(ARGV[1]))", "'+inf'"),
+        Slip("no limit holds", "'LIMIT', 0, ARGV[2]", "'LIMIT', 0, -1"),
+    ),
+    *in_script(
         "EXPIRE_SESSION",
         ("leases",),
         Slip("all sessions end with one", "if session == ARGV[2] then", "if true then"),
@@ -300,8 +316,8 @@ IN_RUNNING: Final = (
         ),
         Slip(
             "progress forgets which outcome was the last",
-            "number, outcome, created, started, keyed, listed) .. key",
-            "number, number, created, started, keyed, listed) .. key",
+            "number, outcome, created, started, keyed, listed, of_group) .. key",
+            "number, number, created, started, keyed, listed, of_group) .. key",
         ),
     ),
 )

@@ -22,9 +22,9 @@ from gantline.runtime import hosted_by
 from gantline.stores.memory import MemoryStore
 from gantline.stores.postgres import PostgresStore, connection
 from gantline.stores.postgres.claim import Claims
-from gantline.stores.postgres.counts import Counts
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.store import _Opened
+from gantline.stores.slow_counts import SlowCounts
 from gantline.testing.clock import FakeClock
 from gantline.testing.factories import number, register_sessions
 from gantline.testing.model.actors import LEASE, ORDINARY
@@ -47,8 +47,9 @@ _session: ContextVar["Session | None"] = ContextVar("session", default=None)
 _SOON_SECONDS: Final = 0.004
 _SLEEPS: Final = "sleeps"
 _RESET: Final = """
-DELETE FROM {0}.job; DELETE FROM {0}.ready; DELETE FROM {0}.lease; DELETE FROM {0}.log;
-DELETE FROM {0}.event_batch; DELETE FROM {0}.event_gap; DELETE FROM {0}.dedupe;
+DELETE FROM {0}.job; DELETE FROM {0}.ready; DELETE FROM {0}.turn; DELETE FROM {0}.gate;
+DELETE FROM {0}.lease; DELETE FROM {0}.log; DELETE FROM {0}.event_batch;
+DELETE FROM {0}.event_gap; DELETE FROM {0}.dedupe;
 DELETE FROM {0}.tally; DELETE FROM {0}.tally_delta; DELETE FROM {0}.record;
 UPDATE {0}.event_cursor SET last = 0, high = 0;
 SELECT setval(pg_get_serial_sequence('{0}.log', 'id'), 1, false)
@@ -58,11 +59,18 @@ SELECT md5(concat_ws('|',
     (SELECT string_agg(t::text, ',' ORDER BY id) FROM {0}.job AS t),
     (SELECT string_agg(t::text, ',' ORDER BY job_id) FROM {0}.ready AS t),
     (SELECT string_agg(t::text, ',' ORDER BY job_id) FROM {0}.lease AS t),
+    (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM {0}.turn AS t),
+    (SELECT string_agg(t::text, ',' ORDER BY name) FROM {0}.gate AS t),
     (SELECT string_agg(t::text, ',' ORDER BY id) FROM {0}.log AS t),
     (SELECT string_agg(t::text, ',' ORDER BY key, kind) FROM {0}.dedupe AS t),
     (SELECT string_agg(t::text, ',' ORDER BY last) FROM {0}.event_batch AS t),
     (SELECT string_agg(log_id::text, ',' ORDER BY log_id) FROM {0}.event_gap AS t),
     (SELECT string_agg(t::text, ',' ORDER BY t::text) FROM {0}.tally_delta AS t)))
+"""
+# The one that our code calls: of the same name under an older signature there may be another.
+DEFINITION: Final = """
+SELECT pg_get_functiondef(oid) FROM pg_proc
+WHERE pronamespace = %s::regnamespace AND proname = %s ORDER BY pronargs DESC LIMIT 1
 """
 _BLOCKED: Final = "SELECT cardinality(pg_blocking_pids(%s)) > 0"
 
@@ -208,8 +216,7 @@ class Stage:
 
     async def replace_in(self, function: str, old: str, new: str) -> None:
         """Break a function of the server."""
-        name = f"{self.schema}.{function}"
-        cursor = await self.monitor.execute("SELECT pg_get_functiondef(%s::regproc)", (name,))
+        cursor = await self.monitor.execute(DEFINITION, (self.schema, function))
         ((text,),) = await cursor.fetchall()
         assert old in text, f"{function} no longer says {old!r}: name what it says now"
         await self.monitor.execute(text.replace(old, new).encode())
@@ -222,7 +229,7 @@ class Stage:
             store._opened = _Opened(opened.calls)
             store._opened.lanes = opened.lanes
             store._opened.claims = Claims(opened.calls, opened.lanes)
-            store._opened.counts = Counts(lambda: 0.0)
+            store._opened.counts = SlowCounts(lambda: 0.0, lambda: 0.0)
         await self._register()
 
     async def digest(self) -> str:

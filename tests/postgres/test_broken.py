@@ -11,6 +11,7 @@ from gantline.contract.store import JobStore
 from gantline.stores.postgres import apply
 from gantline.testing.conformance import Bench, Rule, all_rules
 from tests.harness import PostgresHarness
+from tests.postgres.stepping import DEFINITION
 from tests.servers.postgres import PostgresServer
 from tests.test_broken_stores import broken_rules
 
@@ -92,11 +93,10 @@ class BrokenHarness(PostgresHarness):
 
     async def _break(self) -> None:
         function, old, new = self._breakage
-        name = f"{self.location.schema}.{function}"
         async with await AsyncConnection.connect(
             self.location.conninfo, autocommit=True
         ) as connection:
-            cursor = await connection.execute("SELECT pg_get_functiondef(%s::regproc)", (name,))
+            cursor = await connection.execute(DEFINITION, (self.location.schema, function))
             ((text,),) = await cursor.fetchall()
             old = old.replace("gantline.", f"{self.location.schema}.")
             assert old in text, f"{function} no longer says {old!r}: name what it says now"

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from gantline.stores.postgres.claim import Floors, Range
+from gantline.stores.postgres.floors import Floors, Range
 
 START = (0, UUID(int=0))
 MARK = (50, UUID(int=5))

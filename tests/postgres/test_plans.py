@@ -24,7 +24,7 @@ from gantline.stores.postgres import PostgresStore
 from gantline.stores.postgres.calls import Calls
 from gantline.stores.postgres.location import parse_url
 from gantline.stores.postgres.sql import Sql
-from gantline.testing.factories import lane_requests, make_new, register_sessions
+from gantline.testing.factories import CREATED_AT, lane_requests, make_new, register_sessions
 from tests.servers.postgres import PostgresServer
 
 pytestmark = [
@@ -203,6 +203,14 @@ async def test_a_sweep_reads_each_lease_twice_and_no_job(deep: Deep) -> None:
     assert sum(read.values()) == read["lease"] <= 2 * leases, read
 
 
+async def test_what_expires_is_found_without_what_does_not(deep: Deep) -> None:
+    read = await deep.read_by(deep.store.past_expiry(limit=20))
+    assert sum(read.values()) == 0
+    await deep.store.insert([make_new(expires_at=CREATED_AT) for _ in range(40)])
+    read = await deep.read_by(deep.store.past_expiry(limit=20))
+    assert sum(read.values()) <= MOST_ROWS
+
+
 def own(owner: str, *subjects: str, status: JobStatus | None = None) -> JobFilter:
     return JobFilter(
         tenant_id="large",
@@ -252,6 +260,25 @@ async def test_a_page_reads_a_page(deep: Deep, job_filter: JobFilter) -> None:
     for after in (None, cursor):
         read = await deep.read_by(deep.store.find(job_filter, limit=20, after=after))
         assert sum(read.values()) <= MOST_ROWS, read
+
+
+@pytest.mark.parametrize(
+    "job_filter",
+    [
+        JobFilter(tenant_id="large", correlation_id="none"),
+        JobFilter(tenant_id="large", min_attempts=5),
+        JobFilter(tenant_id="large", statuses=frozenset({JobStatus.COMPLETED}), min_attempts=5),
+        JobFilter(tenant_id="large", created_by="big", min_attempts=5),
+        JobFilter(tenant_id="large", visible_to=own("big").visible_to, min_attempts=5),
+    ],
+    ids=str,
+)
+async def test_a_search_for_what_is_rare_reads_a_bounded_part(
+    deep: Deep, job_filter: JobFilter
+) -> None:
+    """Of 200,000 jobs of the tenant; a look at one of them reads a few rows of other tables."""
+    read = await deep.read_by(deep.store.find(job_filter, limit=20))
+    assert sum(read.values()) <= 5 * 20_300, read
 
 
 async def test_the_jobs_of_a_tenant_are_counted_by_their_sums(deep: Deep) -> None:

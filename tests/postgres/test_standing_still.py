@@ -28,6 +28,10 @@ SILENCE = r"has not answered within 0\.5 s"
 async def store_on(
     server: PostgresServer | Gate, schema: str, **options: str
 ) -> AsyncIterator[PostgresStore]:
+    # A busy machine takes longer than this deadline to make the schema.
+    maker = PostgresStore(parse_url(server.url(schema=schema)))
+    await maker.open()
+    await maker.close()
     store = PostgresStore(parse_url(server.url(schema=schema, deadline="0.5", **options)))
     await store.open()
     try:

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.outcome import LEASE_EXPIRED, Failure, Outcome, Success
 from gantline.contract.query import PruneRule
 from gantline.contract.records import SESSIONS, RecordWrite
@@ -24,7 +25,7 @@ from tests.servers.redis import RedisServer
 
 DAY = timedelta(days=1)
 # What a store knows for ever, however little it holds.
-LASTING = {"format", "names", "last-event", "record-version", "leaders"}
+LASTING = {"format", "names", "last-event", "record-version", "leaders", "turn"}
 
 
 def documented() -> set[str]:
@@ -46,6 +47,19 @@ async def crash_twice(bench: Bench) -> None:
         (run,) = await bench.claim("suspect", session="dead")
         await bench.store.expire_session("dead")
         await bench.store.apply([Transition.crashed(run, LEASE_EXPIRED, delay=timedelta(0))])
+
+
+async def take_turns(bench: Bench) -> None:
+    """Groups that wait, that are not due yet, that are full, and one of which a run ends."""
+    gate = Gate("mail", per_second=1, burst=9)
+    flow = (TypeFlow(job_type="grouped", running=1, gate=gate),)
+    for group in ("a", "b", "c"):
+        await bench.submit_many(2, job_type="grouped", group=group)
+    await bench.claim("grouped", limit=2, flow=flow)
+    await bench.submit(job_type="grouped", group="new")
+    await bench.claim("grouped", limit=1, flow=flow)
+    await bench.submit(job_type="grouped", group="later", delay=HOUR)
+    await bench.submit(job_type="grouped")
 
 
 async def live(bench: Bench) -> None:
@@ -78,6 +92,8 @@ async def live(bench: Bench) -> None:
     await crash_twice(bench)
     await bench.store.lead("role", "me", lease=HOUR)
     await bench.store.write_records([RecordWrite("space", "lasting", b"1")])
+    await bench.submit(expires_at=bench.clock.now() + DAY)
+    await take_turns(bench)
     assert follow_up.job.data() == "next"
 
 
@@ -98,6 +114,9 @@ async def test_when_all_is_removed_nothing_is_left(redis: RedisServer) -> None:
     suspects = await bench.claim("suspect", suspects=(1,))
     for run in [*await bench.claim(), *suspects, *await bench.store.expired(limit=100)]:
         await bench.settle(run, Success())
+    while runs := await bench.claim("grouped"):
+        for run in runs:
+            await bench.settle(run, Success())
     bench.clock.advance(30 * DAY)
     assert await bench.store.expired(limit=1) == []
     rules = [PruneRule(status, bench.clock.now()) for status in JobStatus]

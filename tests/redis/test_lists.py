@@ -7,11 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from gantline.contract.query import Cursor, JobFilter, Visibility
-from gantline.contract.status import DerivedState, JobStatus
-from gantline.contract.submission import NewJob
+from gantline.contract.query import Cursor, JobFilter
 from gantline.testing.conformance.bench import Bench
-from gantline.testing.conformance.reading import all_pages
 from gantline.testing.factories import CREATED_AT, make_new
 from tests.harness import MemoryHarness, RedisHarness
 from tests.servers.redis import RedisServer
@@ -19,74 +16,6 @@ from tests.servers.redis import RedisServer
 TYPES = ("a", "b", "c", "d", "e")
 TENANTS = ("one", "two", "three")
 ROOT, PARENT = UUID(int=5), UUID(int=6)
-
-FILTERS = {
-    "everything": JobFilter(tenant_id=None),
-    "a tenant": JobFilter(tenant_id="one"),
-    "types": JobFilter(tenant_id="two", job_types=frozenset({"a", "c"})),
-    "a span of time": JobFilter(
-        tenant_id=None,
-        created_from=CREATED_AT + timedelta(minutes=20),
-        created_before=CREATED_AT + timedelta(minutes=70),
-    ),
-    "what has no list of its own": JobFilter(tenant_id=None, subject_id="s1", created_by="me"),
-    "a correlation": JobFilter(tenant_id=None, correlation_id="7"),
-    "a correlation that is a job": JobFilter(
-        tenant_id=None,
-        correlation_id=str(ROOT),
-        created_from=CREATED_AT + timedelta(minutes=20),
-    ),
-    "children": JobFilter(tenant_id=None, parent_job_id=PARENT),
-    "one's own": JobFilter(
-        tenant_id=None,
-        visible_to=Visibility(tenant_id=None, owner="me", subjects=frozenset({"s1", "s2"})),
-    ),
-    "a subject of every tenant": JobFilter(tenant_id=None, subject_id="s3"),
-    "what was begun": JobFilter(tenant_id=None, min_attempts=1),
-    "Scheduled": JobFilter(tenant_id=None, statuses=frozenset({DerivedState.SCHEDULED})),
-    "due before": JobFilter(tenant_id="one", due_before=CREATED_AT + timedelta(hours=2)),
-    "Running": JobFilter(tenant_id=None, statuses=frozenset({JobStatus.RUNNING})),
-}
-
-
-def some_jobs() -> list[NewJob]:
-    """Few instants, so that many jobs share one."""
-    chance = random.Random(1)
-    return [
-        make_new(
-            number,
-            job_type=chance.choice(TYPES),
-            tenant_id=chance.choice(TENANTS),
-            created_by=chance.choice(("", "me", "you")),
-            subject_id=chance.choice(("", "s1", "s2", "s3")),
-            correlation_id=str(ROOT) if number % 25 == 3 else str(number % 50),
-            parent_job_id=PARENT if number % 3 == 1 else None,
-            created_at=CREATED_AT + timedelta(minutes=chance.randrange(100)),
-            delay=timedelta(hours=number % 3),
-        )
-        for number in range(1500)
-    ] + [
-        # In the middle of those that name it.
-        make_new(
-            job_id=ROOT, correlation_id=str(ROOT), created_at=CREATED_AT + timedelta(minutes=50)
-        )
-    ]
-
-
-@pytest.mark.parametrize("name", FILTERS)
-async def test_no_page_loses_a_job_or_breaks_the_order(redis: RedisServer, name: str) -> None:
-    """The memory store looks at every job each time."""
-    bench, oracle = await Bench.on(RedisHarness(redis)), await Bench.on(MemoryHarness())
-    jobs = some_jobs()
-    for one in (bench, oracle):
-        await one.store.insert(jobs)
-        assert len(await one.claim("a", "b", limit=200)) == 200
-    expected = [job.job.job_id for job in await all_pages(oracle, FILTERS[name], 1500)]
-    assert len(expected) >= 20
-    for limit in (7, 33, 250):
-        found = await all_pages(bench, FILTERS[name], limit)
-        assert [job.job.job_id for job in found] == expected
-    await bench.close()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from gantline.contract.flow import TypeFlow
 from gantline.contract.outcome import LEASE_EXPIRED, Success
 from gantline.contract.query import JobFilter, PruneRule
 from gantline.contract.results import Applied, Duplicate, NotFound
@@ -17,7 +18,7 @@ from gantline.manager.decide import decide_redrive
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.rows import encode_span
 from gantline.testing.conformance.bench import HOUR, LEASE, Bench
-from gantline.testing.factories import make_new
+from gantline.testing.factories import JOB_TYPE, make_new
 from tests.harness import RedisHarness
 from tests.servers.redis import RedisServer
 
@@ -105,6 +106,17 @@ async def test_a_claim_in_which_all_rows_are_gone_is_empty(bench: Bench, rows: l
     assert sum((await bench.recount()).values()) == 0
     for key in ("jobs", "states", "claims"):
         assert await call(bench, "EXISTS", key) == 0
+
+
+async def test_what_is_gone_does_not_expire_and_hides_nothing(
+    bench: Bench, rows: list[str]
+) -> None:
+    at = bench.clock.now() + HOUR
+    gone, other = [await bench.submit(expires_at=at, job_id=UUID(int=one)) for one in (1, 2)]
+    await remove_by_hand(bench, rows, gone)
+    bench.clock.advance(HOUR)
+    assert await bench.store.past_expiry(limit=1) == []
+    assert await bench.store.past_expiry(limit=1) == [other]
 
 
 async def test_while_the_state_is_left_no_list_keeps_a_job_that_is_gone(bench: Bench) -> None:
@@ -220,3 +232,77 @@ async def test_pruning_removes_what_is_left_of_an_ended_job(
     assert sum((await bench.recount()).values()) == 0
     assert await bench.store.dead_counts(tenant_id=None) == []
     assert await call(bench, "EXISTS", "jobs") == 0
+
+
+ONE = (TypeFlow(job_type=JOB_TYPE, running=1),)
+
+
+async def test_what_is_gone_of_a_group_hides_none_of_it(bench: Bench, rows: list[str]) -> None:
+    gone, *others = await bench.submit_many(3, group="a")
+    await remove_by_hand(bench, rows, gone)
+    assert {run.job.job_id for run in await bench.claim()} == set(others)
+    for run in await bench.store.expired(limit=10):
+        await bench.finish(run)
+    page = await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=10)
+    assert [(one.waiting, one.running) for one in page.items] == [(0, 2)]
+    assert await call(bench, "EXISTS", "grouped:1:2") == 0
+
+
+async def test_a_permit_of_a_job_that_is_gone_is_taken_back_at_once_or_with_its_lease(
+    bench: Bench, rows: list[str]
+) -> None:
+    await bench.submit_many(2, group="a")
+    (run,) = await bench.claim(limit=1, flow=ONE)
+    await remove_by_hand(bench, rows, run.job.job_id)
+    taken = await bench.claim(flow=ONE)
+    if not taken:
+        await bench.let_leases_expire()
+        await bench.store.expired(limit=10)
+        taken = await bench.claim(flow=ONE)
+    assert len(taken) == 1
+    await bench.finish(taken[0])
+    await bench.let_leases_expire()
+    assert await bench.store.expired(limit=10) == []
+    assert await keys(bench, "permits") == await keys(bench, "groups") == []
+
+
+async def test_a_group_that_was_full_does_not_wait_for_a_run_that_is_gone(bench: Bench) -> None:
+    await bench.submit_many(2, group="a")
+    (run,) = await bench.claim(flow=ONE)
+    assert await bench.claim(flow=ONE) == []
+    await remove_by_hand(bench, ["jobs", "states"], run.job.job_id)
+    leases = f"leases:{encode_span(LEASE)}:{run.session}"
+    assert await call(bench, "DEL", leases) == 1
+    claims = [await bench.claim(flow=ONE) for _ in range(3)]
+    assert [len(runs) for runs in claims].count(1) == 1
+
+
+async def test_permits_that_were_removed_do_no_harm_to_the_ends_of_runs(bench: Bench) -> None:
+    await bench.submit_many(3, group="a")
+    (run,) = await bench.claim(flow=ONE)
+    (permits,) = await keys(bench, "permits")
+    assert await call(bench, "DEL", permits) == 1
+    await bench.finish(run)
+    assert len(await bench.claim(flow=ONE)) == 1
+    assert await bench.claim(flow=ONE) == []
+
+
+async def test_a_job_comes_back_whose_turn_was_removed_with_the_next_of_its_group(
+    bench: Bench,
+) -> None:
+    await bench.submit(group="a")
+    for name in ("later", "turns", "in-turns"):
+        for key in await keys(bench, name):
+            await call(bench, "DEL", key)
+    assert await bench.claim() == []
+    await bench.submit(group="a")
+    assert len(await bench.claim()) == 2
+
+
+async def keys(bench: Bench, name: str) -> list[str]:
+    assert isinstance(bench.harness, RedisHarness)
+    calls = Calls(bench.harness.location)
+    tag = bench.harness.location.tag.decode()
+    found = await calls.ask("KEYS", f"*{tag[1:-1]}?:{name}*")
+    await calls.close()
+    return [key.decode().removeprefix(f"{tag}:") for key in found]

@@ -250,9 +250,9 @@ SQLITE_BUGS: Final = (
         "a claim raises the floor of a lane above its first row, which is never found again",
         (
             code(
-                f"{_SQLITE}.ready:_raise_floors",
-                "connection.execute(_RAISE_FLOOR, (*row, *key))",
-                "connection.execute(_RAISE_FLOOR, (row[0] + 3_600_000_000, row[1], *key))",
+                f"{_SQLITE}.ready:raise_floors",
+                "raised.append((*first[:2], *key))",
+                "raised.append((first[0] + 3_600_000_000, first[1], *key))",
             ),
         ),
         Simulation("sqlite"),

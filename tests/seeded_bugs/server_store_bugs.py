@@ -105,7 +105,7 @@ POSTGRES_BUGS: Final = (
         "floor moved too far",
         "a process searches a lane from above its first row, and never from the beginning again",
         code(
-            f"{_POSTGRES}.claim:Floors.begin",
+            f"{_POSTGRES}.floors:Floors.begin",
             "self._floors.clear()",
             "pass",
         ),
@@ -192,7 +192,7 @@ REDIS_BUGS: Final = (
         "whoever had a run may complete the run of another",
         lua(
             "APPLY",
-            "or state:byte(63) ~= 0 or state:sub(65, 80) ~= token then",
+            "or state:byte(63) ~= 0 or state:sub(73, 88) ~= token then",
             "or state:byte(63) ~= 0 then",
         ),
         topics=("fencing",),

@@ -131,17 +131,24 @@ async def test_depth_and_age_are_what_the_store_counts(place: Any) -> None:
     assert page.get("gantline_store_up") == 1
 
 
-async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read(place: Any) -> None:
+async def test_the_lag_of_a_consumer_is_what_it_has_still_to_read_and_since_when(
+    place: Any,
+) -> None:
     store = await place.open()
     jobs, manager = shop(store), JobManager(store)
     await begin_cursor(store, "webhooks", from_start=False)
+    place.clock.advance(HOUR)
+    page = await samples(jobs.health_app())
+    assert page.get("gantline_consumer_lag_seconds", consumer="webhooks") == 0
     await store.insert([make_new(0, job_type="well") for _ in range(3)])
     await register_sessions(store, "w")
     runs = await manager.claim("w", uuid4(), lane_requests("well"), lease=HOUR)
     await manager.settle([Ending(run, Success()) for run in runs])
     await number_events(store)
+    place.clock.advance(timedelta(seconds=90))
     page = await samples(jobs.health_app())
     assert page.get("gantline_consumer_lag_events", consumer="webhooks") == 3
+    assert page.get("gantline_consumer_lag_seconds", consumer="webhooks") == 90
 
 
 async def test_the_lag_of_retention_is_how_long_the_oldest_job_should_have_been_gone(

@@ -24,7 +24,7 @@ GROUPS: Final = (
     (
         "Declaring and submitting",
         (
-            *("Gantline", "JobGroup", "JobOptions", "JobType", "SubmitOptions"),
+            *("Gantline", "JobGroup", "JobOptions", "JobType", "Limit", "SubmitOptions"),
             *("Handle", "SyncHandle"),
         ),
     ),
@@ -34,7 +34,10 @@ GROUPS: Final = (
     ),
     (
         "Within a handler",
-        ("Context", "current_job", "provide", "Permanent", "Retry", "Snooze", "RunStopped"),
+        (
+            *("Context", "current_job", "provide", "RunStopped"),
+            *("Permanent", "Retry", "Snooze", "Throttled"),
+        ),
     ),
     ("Retry strategies", ("Backoff", "Fixed", "Linear", "RetryTable")),
     ("Jobs and events", ("JobEvent", "DomainEvent", "JobStatus", "JobSnapshot", "JobStore")),

@@ -38,12 +38,14 @@ REASONS: Final = {
     Reason.NO_HANDLER: "No live worker has declared the type for longer than the grace.",
     Reason.TYPE_DISABLED: "The kill switch of its type was on when its turn came.",
     Reason.SNOOZED: "The handler asked to be run later.",
+    Reason.THROTTLED: "Another service asked to wait; until then its gate is closed.",
     Reason.SNOOZED_TOO_OFTEN: "It asked for that more often than is allowed.",
     Reason.SHUTDOWN: "The worker stopped, and gave the run back.",
     Reason.TAKEN_AWAY: "A move to another store took the run from its worker.",
     Reason.LEASE_EXPIRED: "The worker died, or stood still for longer than its lease.",
     Reason.CRASHED_ALONE: "The worker died, and ran nothing but this job.",
     Reason.CANCEL_REQUESTED: "Somebody cancelled it.",
+    Reason.EXPIRED: "Its first run had not begun by its `expiresAt`.",
     Reason.REDRIVEN: "Somebody had it run again.",
 }
 

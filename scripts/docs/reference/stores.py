@@ -36,6 +36,8 @@ FACTS: Final[tuple[tuple[str, Callable[[Capabilities], str]], ...]] = (
         "submit in your transaction",
         lambda store: "yes" if store.caller_transaction else "by an outbox",
     ),
+    ("groups take turns", lambda store: "yes" if store.turns else "no"),
+    ("limits and gates hold", lambda store: "yes" if store.limits else "no"),
     ("whose clock rules", lambda store: store.clock),
     ("an event can be read after", lambda store: _soon(store.event_lag)),
     ("counts are as old as", lambda store: _soon(store.count_staleness)),

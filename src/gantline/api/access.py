@@ -20,6 +20,7 @@ from gantline.contract.errors import Code, Forbidden, JobNotFound
 from gantline.contract.query import Visibility
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.submission import external_key
+from gantline.why.explain import View
 
 
 class OfType(Protocol):
@@ -160,6 +161,18 @@ class Access:
     async def may(self, call: Call, action: Action, target: Target) -> bool:
         """Whether the caller may, without an audit entry: for what is left out, not refused."""
         return await self._gate.authorizer.may(call.principal, action, target)
+
+    async def view(self, call: Call, tenant_id: str) -> View:
+        """How much of what other jobs do the caller may know, where he asks why one waits."""
+        if await self.may(call, Action.READ_WORKERS, Target(tenant_id=call.principal.tenant_id)):
+            return View.INSTALLATION
+        counts = self._gate.authorizer.scope(call.principal, Action.STATISTICS)
+        # Who may count some types only, may not count what is ahead: it may be of any type.
+        if counts.job_types is None and await self.may(
+            call, Action.STATISTICS, Target(tenant_id=tenant_id)
+        ):
+            return View.TENANT
+        return View.JOB
 
     async def visible_rows(
         self,

@@ -59,7 +59,7 @@ class Dispatcher:
         self._hosts = frozenset(parts.settings.allowed_hosts)
         self._requests = Shares(self._settings.requests, "requests under way")
         self._bodies = Shares(self._settings.bodies, "bodies that are half sent")
-        self._turns = Turns(self._settings.turns)
+        self._turns = Turns(self._settings.turns, beside_others=self._settings.turns_beside_others)
         self._long_turns = Turns(self._settings.long_turns)
         self._turns_of_unknown = Turns(_UNKNOWN_AT_A_TIME)
         self._time_limits = _TimeLimits(

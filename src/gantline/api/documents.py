@@ -92,6 +92,8 @@ class StatusDocument(Document, frozen=True, kw_only=True):
     max_attempts: int
     created_at: Instant
     scheduled_at: Instant | None
+    expires_at: Instant | None
+    """If it had not started by then, it was Cancelled, `Expired`."""
     started_at: Instant | None
     completed_at: Instant | None
     updated_at: Instant
@@ -116,6 +118,8 @@ class ListedJob(StatusDocument, frozen=True, kw_only=True):
     tenant_id: str
     queue: str
     priority: int
+    group: str = ""
+    """Whose turn it takes within its tenant; empty where the tenant is the group."""
     error_type: str | None
     """The class of the exception, where there was one; for those who may see it."""
 
@@ -186,6 +190,36 @@ class AttemptDocument(Document, frozen=True, kw_only=True):
     progress: float | None
     phase: str | None
     session: str | None
+
+
+class WhyReason(Document, frozen=True, kw_only=True):
+    """One reason for which a job waits, or does not."""
+
+    code: str
+    """Such as QUEUE_PAUSED; there may be new ones."""
+    detail: str
+    """For people; with the facts in it."""
+    next_steps: list[str]
+    """What an operator may do, or where to look."""
+    facts: dict[str, Any]
+    """For programs. What the caller may not see is null."""
+
+
+class WhyDocument(Document, frozen=True, kw_only=True):
+    """Why a job waits. The first reason is the one that matters most; there is always one.
+
+    What depends on other tenants' jobs - free slots, jobs ahead - and the names of workers are for
+    callers with `workers:read`; who has `stats:read` sees the jobs of the tenant that are ahead.
+    """
+
+    job_id: UUID
+    job_type: str
+    queue: str
+    status: JobStatus
+    state: str
+    at: Instant
+    """The time of the store at which this held."""
+    reasons: list[WhyReason]
 
 
 class AttemptsDocument(Document, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Subject = Annotated[str, Meta(max_length=512)]
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 IdempotencyKey = Annotated[str, Meta(max_length=512)]
+Group = Annotated[str, Meta(max_length=256)]
 Delay = Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())]
 
 _NO_OPTIONS: Final = frozenset({"job_type", "payload", "payload_version"})
@@ -54,11 +55,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queue: Name | None = None
     priority: Priority | None = None
     scheduled_at: Instant | None = None
+    expires_at: Instant | None = None
     delay_seconds: Delay | None = None
     payload_version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     created_by: Annotated[str, Meta(max_length=256)] | None = None
     parent_job_id: UUID | None = None
     trace_context: dict[str, str] | None = None
+    group: Group | None = None
 
     @property
     def body(self) -> bytes:

@@ -8,6 +8,7 @@ from uuid import UUID
 from gantline.contract.audit import AuditSink
 from gantline.contract.clock import Clock
 from gantline.contract.errors import GantlineError
+from gantline.contract.flow import TypeFlow
 from gantline.contract.query import Cursor
 from gantline.contract.results import InsertResult
 from gantline.contract.store import JobStore
@@ -23,6 +24,7 @@ from gantline.contract.webhook import (
     WebhookEndpoint,
     WebhookSpec,
 )
+from gantline.flow.limits import Limits
 from gantline.manager.admission import DepthCaps
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
@@ -46,6 +48,16 @@ class DeclaredJob(Protocol):
 
     @property
     def caps(self) -> DepthCaps: ...
+
+    @property
+    def flows(self) -> Sequence[TypeFlow] | None:
+        """The limits that it declares, for each of its names; None where it says nothing."""
+        ...
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether it says itself in which groups its jobs are."""
+        ...
 
     def prepare(
         self,
@@ -130,6 +142,9 @@ class Jobs(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def snapshots(self) -> SnapshotCache: ...

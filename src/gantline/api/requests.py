@@ -33,6 +33,7 @@ class JobToSubmit(Envelope, frozen=True, kw_only=True):
 
     A key that is not known is ignored, and named in the `warnings` of the answer. `jobId` becomes
     the external id. `createdBy`, if it is not the caller, needs the right `jobs:submit-for`.
+    `group` needs the right `jobs:route` where the type has limits, or groups of its own.
     `parentJobId` is ignored, with a warning, unless it is a job that the caller may read.
     """
 

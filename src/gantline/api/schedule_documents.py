@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantline.api.documents import Document, Instant
-from gantline.api.envelopes import Attempts, Name, Subject
+from gantline.api.envelopes import Attempts, Group, Name, Subject
 from gantline.api.requests import CursorText, Limit, Sent
 from gantline.contract.bounds import Priority
 from gantline.contract.clock import EPOCH
@@ -27,6 +27,7 @@ from gantline.schedules.recurrence import (
 from gantline.schedules.schedule import (
     DEFAULT_CATCH_UP,
     DEFAULT_GRACE,
+    EXPIRY_BOUNDS,
     LONGEST_JITTER,
     MOST_CATCH_UP,
     NAME_PATTERN,
@@ -42,6 +43,7 @@ ScheduleName = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Seconds = Annotated[
     float, Meta(ge=SHORTEST_INTERVAL.total_seconds(), le=LONGEST_INTERVAL.total_seconds())
 ]
+Expiry = Annotated[float, Meta(ge=EXPIRY_BOUNDS[0], le=EXPIRY_BOUNDS[1])]
 Jitter = Annotated[float, Meta(ge=0, le=LONGEST_JITTER.total_seconds())]
 
 
@@ -55,9 +57,11 @@ class ScheduleSent(Sent, frozen=True, kw_only=True):
     anchor: Instant | None = None
     payload: msgspec.Raw | UnsetType = UNSET
     subject_id: Subject | None = None
+    group: Group | None = None
     queue: Name | None = None
     priority: Priority | None = None
     max_attempts: Attempts | None = None
+    expires_in_seconds: Expiry | None = None
     start: Instant | None = None
     end: Instant | None = None
     jitter_seconds: Jitter = 0.0
@@ -123,6 +127,8 @@ class ScheduleDocument(Document, frozen=True, kw_only=True):
     queue: str
     priority: int
     max_attempts: int
+    expires_in_seconds: float | None
+    """A job that has not started so long after its submit is Cancelled."""
     owner: str
     start: Instant | None
     end: Instant | None
@@ -131,6 +137,7 @@ class ScheduleDocument(Document, frozen=True, kw_only=True):
     catch_up_limit: int
     grace_seconds: float
     overlap: Overlap
+    group: str = ""
     origin: Origin
     """Where it was made; what code declares can be paused and run, and changed only there."""
     paused: bool
@@ -193,9 +200,15 @@ def schedule_of(sent: ScheduleSent, name: str, recurrence: Recurrence, job: Job)
         payload=job.payload,
         payload_version=job.payload_version,
         subject_id=job.subject_id,
+        group=job.group,
         queue=job.queue,
         priority=job.priority,
         max_attempts=job.max_attempts,
+        expires_in_seconds=(
+            (job.expires_at - job.created_at).total_seconds()
+            if sent.expires_in_seconds is None and job.expires_at is not None
+            else sent.expires_in_seconds
+        ),
         owner=job.created_by,
         start=sent.start,
         end=sent.end,

@@ -29,6 +29,8 @@ class ApiSettings(CheckedStruct, frozen=True, kw_only=True):
     """Requests that wait by `Prefer`; more do not wait."""
     turns: Count = 64
     """How many requests of one tenant go on at a time; more wait for their turn."""
+    turns_beside_others: Count = 8
+    """The same while other tenants ask as well."""
     long_turns: Count = 4
     """The same for requests about many things: batches, lists, statistics, new event streams."""
     slow_code_seconds: float = 0.05

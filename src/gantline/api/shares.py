@@ -6,16 +6,20 @@ its requests go on at a time, and the others' wait for those alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, NamedTuple
 
 from gantline.api.problems import ApiCode, Refused
 from gantline.auth.principal import Principal
 from gantline.contract.bounds import CheckedStruct, Count
+from gantline.runtime import monotonic
 
 # For how long a process that had to refuse somebody is not ready.
 _OVERLOADED_SECONDS: Final = 5.0
+# A tenant who asks now and then is there between two requests, too.
+_REMEMBERED_SECONDS: Final = 1.0
 
 
 class Share(CheckedStruct, frozen=True, kw_only=True):
@@ -114,42 +118,79 @@ class Shares:
 
 
 class _Line:
-    """Those of one tenant who have a turn, or wait for one."""
+    """The requests of one tenant: how many go on, and those that wait."""
 
-    __slots__ = ("callers", "turns")
+    __slots__ = ("going_on", "left_at", "waiting")
 
-    def __init__(self, most: int) -> None:
-        self.turns = asyncio.Semaphore(most)
-        self.callers = 0
+    def __init__(self, now: float) -> None:
+        self.going_on = 0
+        self.left_at = now
+        self.waiting = deque[asyncio.Future[None]]()
 
 
 class Turns:
-    """Lets so many of each tenant go on at a time; the others wait, and go on in order."""
+    """Lets so many of each tenant go on at a time; the others wait, and go on in order.
 
-    def __init__(self, most: int) -> None:
+    Fewer of each while other tenants ask as well, or did a moment ago: at every step that a request
+    takes on the event loop, it waits for one step of all that go on.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        beside_others: int | None = None,
+        monotonic: Callable[[], float] = monotonic,
+    ) -> None:
         self._most = most
+        self._beside_others = most if beside_others is None else min(most, beside_others)
+        self._monotonic = monotonic
         self._lines: dict[str, _Line] = {}
+        self._forget_at = 0.0
 
     async def take(self, tenant_id: str) -> None:
-        line = self._lines.get(tenant_id)
-        if line is None:
-            line = self._lines[tenant_id] = _Line(self._most)
-        line.callers += 1
+        line = self._line(tenant_id)
+        if line.going_on < self._most_of_each and not line.waiting:
+            line.going_on += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        line.waiting.append(turn)
         try:
-            await line.turns.acquire()
+            await turn
         except BaseException:
-            self._leave(tenant_id, line)
+            if turn.cancelled():
+                with suppress(ValueError):
+                    line.waiting.remove(turn)
+            else:
+                self.give_back(tenant_id)
             raise
 
     def give_back(self, tenant_id: str) -> None:
         line = self._lines[tenant_id]
-        line.turns.release()
-        self._leave(tenant_id, line)
+        line.going_on -= 1
+        line.left_at = self._monotonic()
+        while line.waiting and line.going_on < self._most_of_each:
+            turn = line.waiting.popleft()
+            if not turn.done():
+                line.going_on += 1
+                turn.set_result(None)
 
-    def _leave(self, tenant_id: str, line: _Line) -> None:
-        line.callers -= 1
-        if not line.callers:
-            del self._lines[tenant_id]
+    @property
+    def _most_of_each(self) -> int:
+        return self._most if len(self._lines) == 1 else self._beside_others
+
+    def _line(self, tenant_id: str) -> _Line:
+        now = self._monotonic()
+        if now >= self._forget_at:
+            self._forget_at = now + _REMEMBERED_SECONDS
+            self._lines = {
+                name: line
+                for name, line in self._lines.items()
+                if line.going_on or line.waiting or now - line.left_at < _REMEMBERED_SECONDS
+            }
+        if (line := self._lines.get(tenant_id)) is None:
+            line = self._lines[tenant_id] = _Line(now)
+        return line
 
     @asynccontextmanager
     async def of(self, tenant_id: str) -> AsyncIterator[None]:

@@ -132,7 +132,10 @@ class Submitter:
             with suppress(SubjectMissing):  # the type may make the subject of the payload
                 await self._access.target(call, target, action=Action.SUBMIT)
             raise
-        await self._check_route(call, job_type, named or asked, _own_target(call, new.job))
+        target = _own_target(call, new.job)
+        await self._check_route(call, job_type, named or asked, target)
+        if named is None and asked.group is not None:
+            await self._check_group(call, job_type, asked.group, target)
         return new
 
     async def allow(self, call: Call, job: Job) -> None:
@@ -171,6 +174,34 @@ class Submitter:
             ) from None
         if is_elsewhere and queue is not None:
             await self._check_number_of_queues(target.tenant_id, queue)
+
+    async def _check_group(
+        self, call: Call, job_type: DeclaredJob, group: str, target: Target
+    ) -> None:
+        """Raise unless the caller may say in which group the job is: he could get round limits by
+        making up groups. Where there are none, a group only divides his tenant's own turns."""
+        limits = self._jobs.limits
+        await limits.refresh()
+        names = job_type.handler.job_types
+        is_limited = job_type.flows is not None or any(limits.holding(name) for name in names)
+        if not is_limited and not job_type.has_groups:
+            return
+        await self._access.target(call, target, action=Action.SUBMIT)
+        try:
+            await self._access.target(
+                call, target, action=Action.ROUTE, what=f"group:{group[:128]}"
+            )
+        except Forbidden as error:
+            raise Forbidden(
+                f"Jobs of type {job_type.name!r} have limits, or groups that their type makes. "
+                f"{error.cause}",
+                next_step="Leave group out.",
+            ) from None
+
+    def has_groups(self, job: Job) -> bool:
+        """Whether its type says itself in which groups its jobs are."""
+        found = self._jobs.find_type(job.job_type)
+        return found is not None and found.has_groups
 
     async def _check_number_of_queues(self, tenant_id: str, queue: str) -> None:
         """Raise Refused where a tenant has jobs in too many queues for a new one."""

@@ -17,6 +17,8 @@ from gantline.api.documents import (
     JobDocument,
     ListedJob,
     StatusDocument,
+    WhyDocument,
+    WhyReason,
 )
 from gantline.contract.classify import exception_name
 from gantline.contract.domain_event import read_emitted
@@ -25,6 +27,7 @@ from gantline.contract.query import DeadCount
 from gantline.contract.snapshot import JobSnapshot, LogEntry
 from gantline.contract.status import DEAD, ON_REQUEST, Event, JobStatus
 from gantline.contract.webhook import RESERVED_TYPES
+from gantline.why.explain import Why
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 3600
 """A job that is due in a month may be cancelled today."""
@@ -104,6 +107,7 @@ def _listed_fields(job: JobSnapshot, now: datetime, with_error_type: bool) -> di
         "tenant_id": job.job.tenant_id,
         "queue": job.job.queue,
         "priority": job.priority,
+        "group": job.job.group,
         "error_type": error_type_of(job.last) if with_error_type else None,
     }
 
@@ -127,6 +131,7 @@ def _status_fields(job: JobSnapshot, now: datetime) -> dict[str, Any]:
         "max_attempts": envelope.max_attempts,
         "created_at": envelope.created_at,
         "scheduled_at": job.run_at or envelope.scheduled_at,
+        "expires_at": envelope.expires_at,
         "started_at": job.started_at,
         "completed_at": job.completed_at,
         "updated_at": _updated_at(job),
@@ -213,6 +218,27 @@ def attempts_of(
             )
         )
     return attempts
+
+
+def why_document(why: Why) -> WhyDocument:
+    job_id = why.job.job.job_id
+    return WhyDocument(
+        job_id=job_id,
+        job_type=why.job.job.job_type,
+        queue=why.job.job.queue,
+        status=why.job.status,
+        state=state_of(why.job, why.at),
+        at=why.at,
+        reasons=[
+            WhyReason(
+                code=one.code,
+                detail=one.text(why.at),
+                next_steps=[*one.next_steps(job_id)],
+                facts=one.facts,
+            )
+            for one in why.reasons
+        ],
+    )
 
 
 def dead_summary(counted: Sequence[DeadCount]) -> DeadSummary:

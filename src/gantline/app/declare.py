@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypedDict, TypeV
 from gantline.app.job_type import JobType
 from gantline.app.scheduled import CronOptions, EveryOptions
 from gantline.app.settings import JobDefaults
-from gantline.app.template import KeySource, compile_template
+from gantline.app.template import KeySource, compile_group, compile_template
 from gantline.consumers.consumers import EventFunction, FunctionConsumer, events_of, name_of
 from gantline.consumers.event_reader import DeclaredConsumer
 from gantline.contract.bounds import Count, CountOrZero, Name, Priority, declares, held_as
@@ -20,6 +20,7 @@ from gantline.contract.retry import RetryStrategy
 from gantline.contract.status import Event
 from gantline.contract.text import LABEL_LIMIT, name_problem
 from gantline.contract.webhook import RESERVED_TYPES
+from gantline.flow.limit import Limit, declared_flows
 from gantline.manager.admission import DepthCaps
 from gantline.worker.context import Context
 from gantline.worker.handler import RunIn, check_function, make_handler
@@ -41,6 +42,12 @@ class JobOptions(TypedDict, total=False):
     """What a job is about: a template over the payload's fields, or a function of it."""
     idempotency_key: KeySource
     """As the subject."""
+    group: KeySource
+    """Whose turn a job takes within its tenant, and of whom limits count the runs; as the subject.
+    Without one, all jobs of a tenant are one group."""
+    limits: Sequence[Limit] | None
+    """How many may run at once, and how many may start in a time, over all workers. An empty list
+    says that there are none any more; None says nothing, and what is stored holds."""
     queue: Name | None
     queues: Sequence[Name]
     """Further queues that a submit over HTTP may name; another one needs a right of its own."""
@@ -48,6 +55,8 @@ class JobOptions(TypedDict, total=False):
     retry: RetryStrategy | int | None
     """A number is so many attempts with the default waits."""
     schedule: SchedulingStrategy
+    expires_in: timedelta | float | None
+    """A job that has not started so long after its submit is Cancelled; a number is seconds."""
     timeout: timedelta | float | None
     """How long one attempt may take; a number is seconds."""
     classify: ErrorClassifier | None
@@ -176,7 +185,10 @@ class Declarations:
                 handler,
                 subject=compile_template(options.get("subject", ""), fields),
                 idempotency_key=compile_template(options.get("idempotency_key", ""), fields),
+                group=compile_group(options.get("group", ""), fields),
+                flows=declared_flows(handler.job_types, options.get("limits")),
                 priority=options.get("priority", DEFAULT_PRIORITY),
+                expires_in=given.get("expires_in"),
                 caps=DepthCaps(options.get("max_depth"), options.get("max_depth_per_tenant")),
             )
         )

@@ -35,11 +35,13 @@ from gantline.contract.clock import Clock, SystemClock
 from gantline.contract.codec import codec_for
 from gantline.contract.envelope import AnyEnvelope
 from gantline.contract.errors import GantlineError, InvalidInput, StoreMisconfigured
+from gantline.contract.flow import TypeFlow
 from gantline.contract.job_event import EventConsumer
 from gantline.contract.results import InsertResult
 from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint, Wakeup
+from gantline.flow.limits import Limits
 from gantline.loop_thread import LoopThread
 from gantline.manager.admission import DepthCaps
 from gantline.manager.maintenance import Chore
@@ -171,6 +173,8 @@ class Gantline(Finding, Declarations):
         """The application's way to the broker: `broker.is_connected` shows readiness."""
         self.wakeup = self._make_wakeup(self.broker)
         self.switches = Switches(self.store, changed=lambda: self.wakeup.notify(Hint.SWITCHED))
+        self.limits = Limits(self.store, changed=lambda: self.wakeup.notify(Hint.SWITCHED))
+        """How many jobs of a type may run at once, and start in a time, over all workers."""
         self._store_audit = StoreAudit(self.store)
         self.audit: AuditSink = self._audit_settings.sink or self._store_audit
         """Keeps what operators do, and who is refused."""
@@ -184,6 +188,7 @@ class Gantline(Finding, Declarations):
             switches=self.switches,
             stored=lambda job_id: self.wakeup.notify(job_id=job_id),
             changed=lambda job_ids: self.snapshots.forget(job_ids),
+            gate_to_close=self.limits.gate_to_close,
         )
         self.snapshots = SnapshotCache(
             self.manager,
@@ -280,6 +285,10 @@ class Gantline(Finding, Declarations):
                     f"The payload of the schedule {one.name!r} was refused: {reason}."
                 )
         return found
+
+    @property
+    def _declared_flows(self) -> Sequence[TypeFlow]:
+        return [flow for job_type in self.job_types for flow in job_type.flows or ()]
 
     def caps_of(self, job_type: str, tenant_id: str) -> DepthCaps:
         """How many jobs of a type and of a tenant may wait; of its own tenant any number."""
@@ -560,6 +569,8 @@ class Gantline(Finding, Declarations):
                 observer=self.watching.observer,
                 chores=self._chores(),
                 storage=self.storage,
+                limits=self.limits,
+                flows=self._declared_flows,
                 consumers=self.consumers,
                 schedules=self.declared_schedules,
                 state=state,

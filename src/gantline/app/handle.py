@@ -21,6 +21,7 @@ from gantline.contract.status import JobStatus
 from gantline.contract.submission import NewJob
 from gantline.contract.wakeup import Hint
 from gantline.telemetry.store_names import store_name
+from gantline.why.explain import Why, explain
 
 if TYPE_CHECKING:
     from gantline.app.gantline import Gantline
@@ -161,6 +162,10 @@ class Handle(Generic[R_co]):
             why = " ".join(invalid.problems[0])
             raise InvalidInput(f"The stored result is not of the declared type: {why}.") from None
 
+    async def why(self) -> Why:
+        """Say why the job waits: what hinders it, the reason that matters most first."""
+        return await explain(self.app.store, await self.status())
+
     async def cancel(self, *, actor: str = "") -> JobStatus:
         """Cancel the job; Running means that its run was asked to stop."""
         await self.app.ready()
@@ -197,6 +202,10 @@ class SyncHandle(Generic[R_co]):
     def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Wait for the result; raise JobFailed, JobPoisoned or JobCancelled if there is none."""
         return self._run(lambda: self._handle.result(timeout))
+
+    def why(self) -> Why:
+        """Say why the job waits: what hinders it, the reason that matters most first."""
+        return self._run(self._handle.why)
 
     def cancel(self, *, actor: str = "") -> JobStatus:
         """Cancel the job; Running means that its run was asked to stop."""

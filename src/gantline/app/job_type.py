@@ -15,7 +15,8 @@ from gantline.contract.bounds import declares, held, held_as
 from gantline.contract.clock import EPOCH
 from gantline.contract.envelope import check_created_at
 from gantline.contract.errors import GantlineError, InvalidInput
-from gantline.contract.job import DEFAULT_PRIORITY, Job, key_of_owner
+from gantline.contract.flow import TypeFlow
+from gantline.contract.job import DEFAULT_PRIORITY, Job, check_expires_in, key_of_owner
 from gantline.contract.job_id import new_job_id, uuid_text
 from gantline.contract.results import InsertResult
 from gantline.contract.submission import DedupeKey, NewJob, SubmitOptions
@@ -63,16 +64,24 @@ class JobType(Generic[P, R]):
         *,
         subject: Callable[[Any], str],
         idempotency_key: Callable[[Any], str],
+        group: Callable[[Any], str] | None,
+        flows: tuple[TypeFlow, ...] | None = None,
         priority: int = DEFAULT_PRIORITY,
+        expires_in: timedelta | None = None,
         caps: DepthCaps,
     ) -> None:
+        check_expires_in(expires_in)
         update_wrapper(self, handler.function)
         self.handler = handler
         self.name = handler.job_type
         self.caps = caps
         self._subject = subject
         self._idempotency_key = idempotency_key
+        self._group = group
+        self.flows = flows
+        """The limits that it declares, for each of its names; None where it says nothing."""
         self.priority = priority
+        self.expires_in = expires_in
         self.schedules: list[DeclaredSchedule] = []
         self._app: Gantline | None = None
 
@@ -150,6 +159,21 @@ class JobType(Generic[P, R]):
     def subject_of(self, payload: Any) -> str:
         """What a job with this payload is about."""
         return self._subject(payload)
+
+    def group_of(self, payload: Any) -> str:
+        """The group of a job with this payload, where its submit names none."""
+        return self._group(payload) if self._group else ""
+
+    def group_of_encoded(self, body: bytes, version: int) -> str:
+        """The same of a payload that came from outside; raise InvalidInput."""
+        if self._group is None:
+            return ""
+        return self._group(self.handler.codec.decode(self.handler.upgraded(body, version)))
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether it says itself in which groups its jobs are."""
+        return self._group is not None
 
     # -- submitting -------------------------------------------------------------------------------
 
@@ -263,6 +287,7 @@ class JobType(Generic[P, R]):
         *,
         attempt: int = 1,
         created_at: datetime | None = None,
+        expires_at: datetime | None = None,
         request_key: DedupeKey | None = None,
         **options: Unpack[SubmitOptions],
     ) -> NewJob:
@@ -283,6 +308,8 @@ class JobType(Generic[P, R]):
             key = self._idempotency_key(payload)
         if handler.policy.key_scope == "owner":
             key = key_of_owner(owner, key)
+        if (group := options.get("group")) is None:
+            group = self.group_of(payload)
         priority, attempts = options.get("priority"), options.get("max_attempts")
         if (correlation_id := options.get("correlation_id")) is None:
             running = current_job()
@@ -290,6 +317,12 @@ class JobType(Generic[P, R]):
             correlation_id = running.job.correlation_id if running else own
         if (trace := options.get("trace_context")) is None:
             trace = app.tracing.carrier()
+        expires_in: Any = options.get("expires_in")
+        if expires_in is None:
+            expires_in = self.expires_in
+        if expires_in is not None and expires_at is None:
+            check_expires_in(expires_in)
+            expires_at = now + expires_in
         job = Job(
             job_id=job_id,
             job_type=self.name,
@@ -304,11 +337,13 @@ class JobType(Generic[P, R]):
             queue=handler.queue if queue is None else queue,
             priority=self.priority if priority is None else priority,
             scheduled_at=options.get("at"),
+            expires_at=expires_at,
             payload_version=handler.version,
             created_by=owner,
             parent_job_id=options.get("parent"),
             trace_context=dict(trace) or None,
             external_id=external_id,
+            group=group,
         )
         delay: Any = options.get("delay") or NO_DELAY
         return app.manager.submitter.prepare(Submission(job, delay, request_key, data))

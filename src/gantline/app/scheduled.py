@@ -33,9 +33,11 @@ class ScheduleOptions(TypedDict, total=False):
     tenant: str
     owner: str
     subject: str
+    group: str
     queue: str
     priority: int
     max_attempts: int
+    expires_in: timedelta | float
     start: datetime
     end: datetime
     jitter: timedelta | float
@@ -79,6 +81,9 @@ def declare_schedule(
     payload = handler.signature.completed(payload)
     body = handler.codec.encode(payload, limit=DEFAULT_PAYLOAD_LIMIT).body
     grace = held_as("grace", options.get("grace", DEFAULT_GRACE), timedelta)
+    expires_in = held_as(
+        "expires_in", options.get("expires_in", job_type.expires_in), timedelta | None
+    )
     schedule = Schedule(
         name=options.get("name", job_type.name),
         tenant_id=options.get("tenant", DEFAULT_TENANT),
@@ -87,9 +92,11 @@ def declare_schedule(
         payload=msgspec.Raw(body),
         payload_version=handler.version,
         subject_id=options.get("subject") or job_type.subject_of(payload),
+        group=options["group"] if "group" in options else job_type.group_of(payload),
         queue=options.get("queue", handler.queue),
         priority=options.get("priority", job_type.priority),
         max_attempts=options.get("max_attempts", handler.policy.retry.attempts),
+        expires_in_seconds=None if expires_in is None else expires_in.total_seconds(),
         owner=options.get("owner", ""),
         start=options.get("start"),
         end=options.get("end"),

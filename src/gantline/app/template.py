@@ -1,4 +1,4 @@
-"""Templates for subjects and idempotency keys: `doc-{document_id}-v{row_version}`."""
+"""Templates for subjects, groups and idempotency keys: `doc-{document_id}-v{row_version}`."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,11 +30,25 @@ def compile_template(source: KeySource, fields: frozenset[str] | None) -> Callab
     )
 
 
+def compile_group(source: KeySource, fields: frozenset[str] | None) -> Callable[[Any], str] | None:
+    """The same for a group, which one text for all jobs of a type would not be; None for none."""
+    if not source:
+        return None
+    if isinstance(source, str) and not any(name for _, name in _parse(source)):
+        raise InvalidInput(
+            f"The group {source!r} names no field, so all jobs of the type would be one group.",
+            next_step='Name one: group="{account_id}"; or limit the type: Limit(…, per="type").',
+        )
+    return compile_template(source, fields)
+
+
 def _text_of(function: Callable[[Any], Any], payload: Any) -> str:
     text = function(payload)
     if not isinstance(text, str):
         name = getattr(function, "__qualname__", repr(function))
-        cause = f"{name} returned {type(text).__name__}, as a job's subject or idempotency key."
+        cause = (
+            f"{name} returned {type(text).__name__}, as a job's subject, group or idempotency key."
+        )
         raise InvalidInput(cause, next_step="Return text.")
     return text
 

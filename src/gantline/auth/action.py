@@ -7,7 +7,8 @@ from typing import Final
 class Action(StrEnum):
     SUBMIT = "jobs:submit"
     ROUTE = "jobs:route"
-    """Submit to a queue that the job type does not declare, or with a priority above its own."""
+    """Submit to a queue that the job type does not declare, with a priority above its own, or in a
+    group that the caller names, where the type has limits or groups of its own."""
     SUBMIT_FOR = "jobs:submit-for"
     """Submit in somebody else's name, who is then the owner; beside SUBMIT."""
     READ = "jobs:read"

@@ -8,13 +8,16 @@ import msgspec
 from gantline.bridge.message import Message
 from gantline.contract.clock import Clock
 from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.flow import TypeFlow
 from gantline.contract.results import InsertResult
+from gantline.contract.store import JobStore
 from gantline.contract.submission import NewJob
+from gantline.flow.limits import Limits
 from gantline.manager.manager import JobManager
 from gantline.wakeups.trigger import join_broker_url, split_broker_url
 from gantline.worker.handler import Handler
 
-Trusted = Literal["tenantId", "createdBy", "queue", "priority"]
+Trusted = Literal["tenantId", "createdBy", "queue", "priority", "group"]
 """A field of an envelope that counts only where its publishers are trusted with it."""
 
 
@@ -105,8 +108,9 @@ class Broker(Protocol):
         """Publish outcomes in their order; the broker has stored them when this returns."""
         ...
 
-    async def send(self, outgoing: Sequence[Outgoing]) -> None:
-        """Publish envelopes likewise; raise where nobody would receive one of them."""
+    async def send(self, outgoing: Sequence[Outgoing]) -> list[str]:
+        """Publish envelopes likewise; return why each was refused, as nobody would receive it or
+        there is no room for it, and an empty text for what the broker has stored."""
         ...
 
     async def close(self) -> None: ...
@@ -124,6 +128,14 @@ class BridgedJobType(Protocol):
     @property
     def priority(self) -> int: ...
 
+    @property
+    def flows(self) -> Sequence[TypeFlow] | None: ...
+
+    @property
+    def has_groups(self) -> bool: ...
+
+    def group_of_encoded(self, body: bytes, version: int) -> str: ...
+
 
 class BridgedApp(Protocol):
     """What the bridge uses of an application."""
@@ -132,10 +144,16 @@ class BridgedApp(Protocol):
     def clock(self) -> Clock: ...
 
     @property
+    def store(self) -> JobStore: ...
+
+    @property
     def default_tenant(self) -> str: ...
 
     @property
     def manager(self) -> JobManager: ...
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def job_types(self) -> Sequence[BridgedJobType]: ...

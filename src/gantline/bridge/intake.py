@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline.bridge.broker import BridgedApp, Trusted
+from gantline.bridge.broker import BridgedApp, BridgedJobType, Trusted
 from gantline.bridge.message import (
     MEMBERS,
     Message,
@@ -23,11 +23,12 @@ from gantline.contract.errors import (
     Code,
     GantlineError,
     InvalidInput,
+    StoreError,
     StoreUnavailable,
     SubmitConflict,
     SubmitRefused,
 )
-from gantline.contract.job import key_of_owner
+from gantline.contract.job import Job, key_of_owner
 from gantline.contract.results import Conflict, Duplicate, InsertResult
 from gantline.contract.submission import NewJob
 from gantline.manager.submitter import Submission
@@ -57,13 +58,13 @@ class Intake:
     async def take(self, message: Message) -> None:
         """Store the job durably, if it is not stored yet; raise Rejected."""
         try:
-            result = await self._submit(self._prepare(message))
+            result = await self._submit(await self._prepare(message))
         except Rejected:
             self.taken["rejected"] += 1
             raise
         self.taken["duplicate" if isinstance(result, Duplicate) else "accepted"] += 1
 
-    def _prepare(self, message: Message) -> NewJob:
+    async def _prepare(self, message: Message) -> NewJob:
         given = read_envelope(message)
         job_type = self._app.find_type(read_job_type(given))
         if job_type is None:
@@ -84,9 +85,29 @@ class Intake:
             key = key_of_owner(job.created_by, job.idempotency_key)
             job = msgspec.structs.replace(job, idempotency_key=key)
         try:
+            job = await self._grouped(job, job_type)
             return self._app.manager.submitter.prepare(Submission(job))
         except InvalidInput as error:
             raise Rejected(Rejection.INVALID_FORMAT, error.code, error.cause) from None
+
+    async def _grouped(self, job: Job, job_type: BridgedJobType) -> Job:
+        """In the group that counts: who makes groups up must not get round limits."""
+        if job.group and "group" in self._trusts:
+            return job
+        if job.group and not job_type.has_groups and not await self._is_limited(job_type):
+            return job  # it only divides its tenant's own turns
+        group = job_type.group_of_encoded(bytes(job.payload), job.payload_version)
+        if job.group not in ("", group):
+            self._log_passed_over(job_type.name, "group")
+        return msgspec.structs.replace(job, group=group) if group != job.group else job
+
+    async def _is_limited(self, job_type: BridgedJobType) -> bool:
+        try:
+            await self._app.limits.refresh()
+        except StoreError:  # as nobody knows
+            return True
+        names = job_type.handler.job_types
+        return job_type.flows is not None or any(map(self._app.limits.holding, names))
 
     def _log_ignored(self, job_type: str, given: Mapping[str, Any]) -> None:
         """Log once for each type which members of its envelopes do not count."""
@@ -111,15 +132,18 @@ class Intake:
             and bytes(given[name]) != msgspec.json.encode(value)
         }
         for name in replaced:
-            if (job_type, name) not in self._passed_over:
-                self._passed_over.add((job_type, name))
-                _log.warning(
-                    "messages of %s say a %s, which does not count: the bridge is not set to "
-                    "trust it",
-                    job_type,
-                    name,
-                )
+            self._log_passed_over(job_type, name)
         return replaced
+
+    def _log_passed_over(self, job_type: str, name: str) -> None:
+        """Log once for each type what does not count."""
+        if (job_type, name) not in self._passed_over:
+            self._passed_over.add((job_type, name))
+            _log.warning(
+                "messages of %s say a %s, which does not count: the bridge is not set to trust it",
+                job_type,
+                name,
+            )
 
     async def _submit(self, new: NewJob) -> InsertResult:
         """Retry until the store accepts it: an outage and a full queue pass."""

@@ -9,7 +9,7 @@ letters with the reason, and only then acknowledged.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,12 @@ from aio_pika.abc import (
     AbstractIncomingMessage,
     AbstractQueue,
 )
-from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelInvalidStateError, PublishError
+from aio_pika.exceptions import (
+    CONNECTION_EXCEPTIONS,
+    ChannelInvalidStateError,
+    DeliveryError,
+    PublishError,
+)
 from pamqp.common import FieldValue
 from pamqp.encode import field_table
 
@@ -144,10 +149,11 @@ class RabbitBroker:
     # -- publishing -------------------------------------------------------------------------------
 
     async def publish(self, outgoing: Sequence[Outgoing]) -> None:
-        await self._outcomes.publish(outgoing)
+        if refused := next(filter(None, await self._outcomes.publish(outgoing)), ""):
+            raise GantlineError(refused)
 
-    async def send(self, outgoing: Sequence[Outgoing]) -> None:
-        await self._envelopes.publish(outgoing)
+    async def send(self, outgoing: Sequence[Outgoing]) -> list[str]:
+        return await self._envelopes.publish(outgoing)
 
     async def close(self) -> None:
         """Close the connections that publish."""
@@ -165,17 +171,24 @@ class _Publisher:
         self._opened: AsyncExitStack | None = None
         self._exchange: AbstractExchange | None = None
 
-    async def publish(self, outgoing: Sequence[Outgoing]) -> None:
-        """Publish all at once, in their order; the broker confirms each when it is on disk."""
+    async def publish(self, outgoing: Sequence[Outgoing]) -> list[str]:
+        """Publish all at once, in their order; the broker confirms each when it is on disk.
+
+        Return why each was refused, an empty text for what was stored.
+        """
+        refused: list[str] = []
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):
                 exchange = self._exchange or await self._open()
-                await asyncio.gather(*(self._publish(exchange, one) for one in outgoing))
+                for some in _with_different_ids(outgoing):
+                    refused += await asyncio.gather(*(self._publish(exchange, one) for one in some))
         except BaseException:
             await self.close()
             raise
+        return refused
 
-    async def _publish(self, exchange: AbstractExchange, outgoing: Outgoing) -> None:
+    async def _publish(self, exchange: AbstractExchange, outgoing: Outgoing) -> str:
+        where = f"the exchange {self._name!r} for {outgoing.topic!r}"
         try:
             await exchange.publish(
                 _write_message(outgoing.message),
@@ -183,10 +196,10 @@ class _Publisher:
                 mandatory=self._must_be_received,
             )
         except PublishError:
-            raise GantlineError(
-                f"No queue is bound to the exchange {self._name!r} for {outgoing.topic!r}.",
-                next_step="Bind one: envelopes wait here until then, those behind it too.",
-            ) from None
+            return f"No queue is bound to {where}: bind one."
+        except DeliveryError:
+            return f"A queue that is bound to {where} takes nothing more: it may be full."
+        return ""
 
     async def _open(self) -> AbstractExchange:
         self._opened = AsyncExitStack()
@@ -202,6 +215,21 @@ class _Publisher:
         opened, self._opened, self._exchange = self._opened, None, None
         if opened is not None:
             await opened.aclose()
+
+
+def _with_different_ids(outgoing: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
+    """Split messages so that none has the id of another one that is under way.
+
+    The driver finds what the broker returns by that id alone: it would take one for the other.
+    """
+    begin, ids = 0, set[str]()
+    for number, one in enumerate(outgoing):
+        message_id = _fit(one.message.message_id)
+        if message_id in ids:
+            yield outgoing[begin:number]
+            begin, ids = number, set()
+        ids.add(message_id)
+    yield outgoing[begin:]
 
 
 async def _requeue(received: AbstractIncomingMessage) -> None:

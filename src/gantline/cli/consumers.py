@@ -15,9 +15,9 @@ from gantline.contract.store import JobStore
 from gantline.manager.cursors import ConsumerStatus, consumers, delete_cursor
 
 _COLUMNS: Final = Columns(
-    ("name", "position", "lag", "runBy", "movedAt", "failedAt", "lastError"),
+    ("name", "position", "lag", "unreadSince", "runBy", "movedAt", "failedAt", "lastError"),
     prose="lastError",
-    expendable=("position", "movedAt"),
+    expendable=("position", "movedAt", "failedAt"),
 )
 
 
@@ -42,7 +42,8 @@ async def list_(cli: Cli) -> None:
 async def delete(cli: Cli, name: str, yes: bool) -> None:
     """Delete a retired consumer, so that it no longer holds back retention.
 
-    If it ever comes back, it begins anew.
+    If it ever comes back, it begins anew. What a consumer has put off is dropped, also while a
+    worker runs the consumer.
     """
     async with cli.opened() as store:
         found = await _retired(store, name)
@@ -60,7 +61,7 @@ async def delete(cli: Cli, name: str, yes: bool) -> None:
 
 async def _retired(store: JobStore, name: str) -> ConsumerStatus:
     for one in await consumers(store):
-        if one.name == name and one.run_by:
+        if one.name == name and one.run_by and not one.part_of:
             raise GantlineError(
                 f"The consumer {name!r} is run by {counted(one.run_by, 'live worker')}.",
                 next_step="Take it out of the application and restart the workers first.",

@@ -49,6 +49,7 @@ _TOLERATED_SECONDS: Final = 5
 _MOST_NAMED: Final = 5
 _MOVED_WITHIN: Final = timedelta(minutes=1)
 _REMOVED_WITHIN: Final = timedelta(minutes=5)
+_READ_WITHIN: Final = timedelta(minutes=5)
 
 Check = dict[str, str]
 
@@ -253,6 +254,12 @@ async def _consumers(store: JobStore) -> list[Check]:
     left, failing = sorted(unread - kept), [one for one in found if one.is_failing]
     if not found:
         return []
+    now = await store.ping()
+    late = [
+        f"{one.name} ({(now - one.unread_since) // timedelta(minutes=1)} minutes)"
+        for one in found
+        if one.unread_since and now - one.unread_since > _READ_WITHIN
+    ]
     return [
         _check(
             "every consumer of events has a worker",
@@ -273,7 +280,15 @@ async def _consumers(store: JobStore) -> list[Check]:
             "no consumer of events fails",
             not failing,
             "a consumer of events fails",
-            " ".join(f"{one.name}: {one.last_error}." for one in failing[:_MOST_NAMED]),
+            " ".join(f"{one.name}: {one.last_error.rstrip('.')}." for one in failing[:_MOST_NAMED]),
+            result="warn",
+        ),
+        _check(
+            "every consumer of events reads in time",
+            not late,
+            f"events wait for {counted(len(late), 'consumer')}",
+            f"The oldest event has waited for {_first(late)}. Who fails, hangs or is too slow "
+            "holds back retention: gantline consumer list.",
             result="warn",
         ),
     ]

@@ -17,7 +17,7 @@ from gantline.auth.action import Action
 from gantline.cli.backend import Backend, Found, Kind
 from gantline.cli.command import command, confirm
 from gantline.cli.options import Seconds, instant_ahead, parse_id, span, span_text
-from gantline.cli.output import job_row, log_row
+from gantline.cli.output import job_row, log_row, why_text
 from gantline.cli.searching import search_options
 from gantline.cli.session import Cli, all_tenants_option
 from gantline.cli.table import Columns
@@ -62,8 +62,14 @@ def job() -> None:
 @click.option("--queue")
 @click.option("--priority", type=click.IntRange(0, 3))
 @click.option("--delay", type=Seconds(_LONGEST_DELAY_SECONDS), help="Seconds, or 30m, 12h, 1d.")
+@click.option(
+    "--expires-in",
+    type=Seconds(_LONGEST_DELAY_SECONDS),
+    help="Cancel it if it has not started in so many seconds, or 30m, 12h, 1d.",
+)
 @click.option("--key", "idempotency_key", help="Idempotency key.")
 @click.option("--subject")
+@click.option("--group", help="Whose turn it takes within its tenant. Default: as its type says.")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
 @command
 async def submit(
@@ -93,8 +99,9 @@ async def submit(
         body = (sys.stdin.read() if payload == "-" else payload).strip().encode()
     except UnicodeError:
         raise InvalidInput("The payload is not text in UTF-8.") from None
-    if options["delay"] is not None:
-        options["delay"] = timedelta(seconds=options["delay"])
+    for name in ("delay", "expires_in"):
+        if options[name] is not None:
+            options[name] = timedelta(seconds=options[name])
     async with cli.backend(create=True) as backend:
         submitted = await backend.submit(job_type, msgspec.Raw(body), **options)
         cli.output.one({"jobId": str(submitted.job_id), "duplicate": submitted.duplicate})
@@ -125,6 +132,20 @@ async def get(cli: Cli, job_id: str) -> None:
         row["result"] = job.result
     row["payload"] = job.payload
     cli.output.one_with(row, "history", [log_row(*one) for one in log], LOG_COLUMNS)
+
+
+@job.command()
+@click.argument("job_id")
+@all_tenants_option
+@command
+async def why(cli: Cli, job_id: str) -> None:
+    """Say why a job waits: what hinders it, and what to do.
+
+    The first reason is the one that matters most. A server says what its key may see.
+    """
+    async with cli.backend() as backend:
+        found = await backend.why(parse_id(job_id))
+    cli.output.text_or_one(why_text(found), msgspec.to_builtins(found))
 
 
 @job.command(name="list")

@@ -21,6 +21,7 @@ from gantline.cli.events import events
 from gantline.cli.job_types import type_
 from gantline.cli.jobs import job
 from gantline.cli.keys import key
+from gantline.cli.limits import limit
 from gantline.cli.operate import config, sessions, stats
 from gantline.cli.output import Output
 from gantline.cli.prove import prove_
@@ -102,7 +103,7 @@ def main(context: click.Context, /, output: str, **flags: str | None) -> None:
 
 
 for part in (
-    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, events, job, key, prove_),
+    *(api, audit, bridge, config, consumer, db, dead, dev, doctor, events, job, key, limit, prove_),
     *(queue, schedule, sessions, stats, store_group, type_, webhook, worker),
 ):
     main.add_command(part)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gantline.api.documents import HistoryEntry, ListedJob
+from gantline.api.documents import HistoryEntry, ListedJob, WhyDocument
 from gantline.cli.table import Columns, table_of
 from gantline.cli.talk import say, write, write_json
 from gantline.contract.clock import as_utc
@@ -89,6 +89,28 @@ class Output:
                 write(f"\n{detail.rstrip()}")
 
 
+def why_text(why: WhyDocument) -> str:
+    """Reasons for people: each with its sentence, and what to do."""
+    lines = [*_paragraph(f"{why.job_id}  {why.state}  {why.job_type} in {why.queue}", "")]
+    for number, one in enumerate(why.reasons, start=1):
+        lines += ["", f"{number}. {one.code}", *_paragraph(one.detail, "   ")]
+        for step in one.next_steps:
+            lines += _paragraph(step, "   -> ")
+    return "\n".join(lines)
+
+
+def _paragraph(text: str, indent: str) -> list[str]:
+    """Lines of at most 80 columns; a command is never broken at a hyphen."""
+    return textwrap.wrap(
+        printable_line(text),
+        79,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 _FOR_TABLES_ONLY: Final = frozenset(
     {"attempts", "age", "why", "due", "serves", "happenedAt", "versions"}
     | {"time", "slowest", "waited p50/p95 (s)", "ran p50/p95 (s)"}
@@ -161,12 +183,14 @@ def job_row(job: ListedJob, now: datetime) -> dict[str, Any]:
         "age": _age(now - job.created_at),
         "queue": job.queue,
         "priority": job.priority,
+        "group": job.group or None,
         "tenantId": job.tenant_id,
         "subjectId": job.subject_id,
         "correlationId": job.correlation_id,
         "externalId": None if job.external_id is None else str(job.external_id),
         "createdAt": instant_text(job.created_at),
         "scheduledAt": instant_text(job.scheduled_at),
+        "expiresAt": instant_text(job.expires_at),
         "startedAt": instant_text(job.started_at),
         "completedAt": instant_text(job.completed_at),
         "progress": job.progress,

@@ -10,7 +10,7 @@ from gantline.api.preparing import prepare_envelope, undeclared
 from gantline.app.job_type import JobType
 from gantline.cli.talk import say
 from gantline.contract.errors import InvalidInput
-from gantline.contract.job import Job
+from gantline.contract.job import Job, check_expires_in
 from gantline.manager.submitter import Submission
 
 if TYPE_CHECKING:
@@ -63,17 +63,21 @@ def _undeclared(
     payload: msgspec.Raw,
     *,
     delay: timedelta = timedelta(0),
+    expires_in: timedelta | None = None,
     subject: str = "",
     owner: str = "",
     **others: Any,
 ) -> Submission:
+    check_expires_in(expires_in)
+    now = cli.clock.now()
     job = Job(
         job_type=name,
         payload=payload,
         tenant_id=cli.tenant,
         subject_id=subject,
         created_by=owner,
-        created_at=cli.clock.now(),
+        created_at=now,
+        expires_at=None if expires_in is None else now + expires_in,
         **others,
     )
     return Submission(job, delay)

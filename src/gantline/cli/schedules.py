@@ -60,6 +60,7 @@ def schedule() -> None:
 @click.option("--queue", help="Default: the queue of the type.")
 @click.option("--priority", type=click.IntRange(0, 3), help="0 comes first.")
 @click.option("--subject", "subject_id", help="Subject of its jobs.")
+@click.option("--group", help="Group of its jobs. Default: as their type says.")
 @click.option("--max-attempts", type=click.IntRange(1, 1000))
 @click.option("--start", type=_instant, metavar="INSTANT", help="No runs before this instant.")
 @click.option("--end", type=_instant, metavar="INSTANT", help="No runs after this instant.")

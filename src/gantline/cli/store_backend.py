@@ -22,6 +22,7 @@ from gantline.api.documents import (
     QueuesDocument,
     QueueState,
     StatusDocument,
+    WhyDocument,
     WorkerDocument,
 )
 from gantline.api.envelopes import read_envelope
@@ -36,11 +37,13 @@ from gantline.api.views import (
     job_document,
     listed_job,
     status_document,
+    why_document,
 )
 from gantline.audit.chain import EVERYTHING, AuditChains, AuditEvent, AuditFilter, FaultyEntry
 from gantline.auth.action import Action
 from gantline.cli.backend import MOST_EVENTS, Found, Kind, Known, LoggedEntry, SeenEvent, TypeSeen
 from gantline.cli.prepare import prepare, prepare_said
+from gantline.cli.store_limits import StoreLimits
 from gantline.cli.store_schedules import StoreSchedules
 from gantline.cli.store_webhooks import StoreWebhooks
 from gantline.cli.talk import notice_when_slow
@@ -55,6 +58,7 @@ from gantline.manager.admission import DepthCaps
 from gantline.manager.manager import Acted, JobManager, Submitted
 from gantline.manager.sessions import live_sessions
 from gantline.manager.submitter import Submission
+from gantline.why.explain import explain
 
 if TYPE_CHECKING:
     from gantline.cli.session import Cli
@@ -63,7 +67,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.2
 _PAGE: Final = 1000
 
 
-class StoreBackend(StoreSchedules, StoreWebhooks):
+class StoreBackend(StoreSchedules, StoreWebhooks, StoreLimits):
     """Reads and decides here; acts as the user of this host."""
 
     look_again_seconds = _LOOK_AGAIN_SECONDS
@@ -123,6 +127,9 @@ class StoreBackend(StoreSchedules, StoreWebhooks):
         job = (await self._get(job_id)).job
         history = await self._store.history(job.job_id, tenant_id=job.tenant_id)
         return [_logged(row) for row in history]
+
+    async def why(self, job_id: UUID) -> WhyDocument:
+        return why_document(await explain(self._store, await self._get(job_id)))
 
     async def attempts(self, job_id: UUID) -> list[AttemptDocument]:
         job = await self._get(job_id)

@@ -62,6 +62,7 @@ class StoreSchedules:
             payload,
             owner=self._cli.actor,
             subject=new.subject_id,
+            group=new.group,
             queue=new.queue,
             priority=new.priority,
             max_attempts=new.max_attempts,

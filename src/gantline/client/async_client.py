@@ -32,6 +32,7 @@ from gantline.api.documents import (
     ScaleDocument,
     StatisticsDocument,
     StatusDocument,
+    WhyDocument,
     WorkerDocument,
     WorkersPage,
 )
@@ -43,6 +44,7 @@ from gantline.client.asking import Items, JobId, decoded, key_or_new
 from gantline.client.event_stream import StreamEvent
 from gantline.client.exchange import Retries
 from gantline.client.http import Http, Request
+from gantline.client.limit_verbs import LimitVerbs
 from gantline.client.schedule_verbs import ScheduleVerbs
 from gantline.client.submission import (
     EditOptions,
@@ -70,7 +72,7 @@ _LONGEST_WAIT_SECONDS: Final = 20
 _TO_ANSWER_SECONDS: Final = 0.5
 
 
-class AsyncClient(ScheduleVerbs, WebhookVerbs):
+class AsyncClient(ScheduleVerbs, WebhookVerbs, LimitVerbs):
     """A server's jobs, for programs with an event loop; to be used in one loop.
 
     >>> async with AsyncClient("https://jobs.example.com", api_key=key) as jobs:
@@ -231,6 +233,10 @@ class AsyncClient(ScheduleVerbs, WebhookVerbs):
         """List the runs of a job, oldest first; the last may be going on."""
         path = "/api/jobs/{job_id}/attempts"
         return (await self._call("GET", path, AttemptsDocument, job_id=job_id)).items
+
+    async def why(self, job_id: JobId) -> WhyDocument:
+        """Say why a job waits: what hinders it, and what to do."""
+        return await self._call("GET", "/api/jobs/{job_id}/why", WhyDocument, job_id=job_id)
 
     async def wait(
         self,

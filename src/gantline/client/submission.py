@@ -10,10 +10,13 @@ import msgspec
 from msgspec import UNSET
 
 from gantline.api.requests import JobEdited, JobToSubmit
+from gantline.contract.bounds import held_as
 from gantline.contract.codec import codec_for
 from gantline.contract.envelope import AnyEnvelope, read_members
 from gantline.contract.errors import InvalidInput
+from gantline.contract.job import check_expires_in
 from gantline.contract.payload import check_encoded
+from gantline.runtime import now
 
 # Whether a payload is too large is for the server to say; some allow more than others.
 _NO_LIMIT: Final = 2**31
@@ -47,8 +50,12 @@ class JobOptions(EditOptions, total=False):
     """The external id: within the tenant, a repeat with the same id finds the same job."""
     correlation_id: str
     at: datetime
+    expires_in: timedelta | float
+    """Counted from now, by the clock of this host. If no run has begun by then, none begins."""
     payload_version: int
     tenant: str
+    group: str
+    """Whose turn it takes within its tenant, instead of what its type says."""
 
 
 def new_job(job_type: str, payload: Any = None, **options: Unpack[JobOptions]) -> JobToSubmit:
@@ -77,6 +84,10 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as fields of what is sent."""
     fields = {_SENT_AS.get(name, name): value for name, value in options.items()}
+    if (expires_in := fields.pop("expires_in", None)) is not None:
+        span = held_as("expires_in", expires_in, timedelta)
+        check_expires_in(span)
+        fields["expires_at"] = now() + span
     return fields | {"delay_seconds": seconds_of(options.get("delay"))}
 
 

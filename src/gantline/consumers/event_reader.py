@@ -6,10 +6,10 @@ that it is written by compare-and-set, after the consumer has taken the events.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,8 @@ from gantline.manager.cursors import (
 from gantline.runtime import monotonic
 
 _log = logging.getLogger("gantline.consumer")
+
+Result = TypeVar("Result")
 
 CONSUMER_LEASE: Final = timedelta(seconds=15)
 PAGE: Final = 200
@@ -61,6 +63,9 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is given what jobs want audited, instead of events."""
     own: bool = False
     """Whether it is one of Gantline itself that wants those of Gantline's own jobs too."""
+    resume: Callable[[], Awaitable[bool]] | None = None
+    """Take what it has put off, as far as that is possible now: called after each page, also an
+    empty one. Return whether there is more to take at once."""
 
     @property
     def name(self) -> str:
@@ -83,6 +88,22 @@ class DeclaredConsumer(msgspec.Struct, frozen=True, kw_only=True):
         own = JobEvent(row.sequence, job, row.entry)
         if not self.of_audit and self.wants(own.type, row.job_type):
             yield own
+
+
+async def read_events(
+    store: JobStore, declared: DeclaredConsumer, rows: Sequence[LoggedEvent]
+) -> list[JobEvent]:
+    """Join what a consumer wants with its jobs; what is of jobs that were deleted is left out."""
+    chosen = [row for row in rows if (declared.own or _is_public(row)) and declared.has_any(row)]
+    ids = list({row.entry.job_id for row in chosen})
+    found = await store.get(ids, tenant_id=None) if ids else []
+    jobs: dict[UUID, JobSnapshot | None] = dict(zip(ids, found, strict=True))
+    return [
+        event
+        for row in chosen
+        if (job := jobs[row.entry.job_id]) is not None and row.is_of(job)
+        for event in declared.events_of(row, job.job)
+    ]
 
 
 class Turn(Enum):
@@ -135,7 +156,8 @@ class EventReader:
         try:
             if not await self._leads():
                 return Turn.ELSEWHERE
-            return await self._read_page(self._held or await self._take_over())
+            turn = await self._read_page(self._held or await self._take_over())
+            return turn if turn is Turn.FAILED else await self._resumed(turn)
         except _LostLead:
             self._forget()
             return Turn.MORE  # asks for the lead again, and reads the cursor anew
@@ -196,12 +218,8 @@ class EventReader:
 
     async def _read_page(self, held: HeldCursor) -> Turn:
         rows = await self._store.events(after=held.cursor.position, limit=PAGE)
-        declared = self._declared
-        chosen = [
-            row for row in rows if (declared.own or _is_public(row)) and declared.has_any(row)
-        ]
-        events = self._not_taken(await self._with_jobs(chosen))
-        for step, more in _steps(events, declared.at_once):
+        events = self._not_taken(await read_events(self._store, self._declared, rows))
+        for step, more in _steps(events, self._declared.at_once):
             if error := await self._taken(step):
                 await self._note(held, error, step)
                 return Turn.FAILED
@@ -214,17 +232,15 @@ class EventReader:
             await self._moved(held, rows[-1].sequence)
         return Turn.MORE if len(rows) == PAGE else Turn.CAUGHT_UP
 
-    async def _with_jobs(self, rows: Sequence[LoggedEvent]) -> list[JobEvent]:
-        """Join events with their jobs; those of jobs that were deleted since are left out."""
-        ids = list({row.entry.job_id for row in rows})
-        found = await self._store.get(ids, tenant_id=None) if ids else []
-        jobs: dict[UUID, JobSnapshot | None] = dict(zip(ids, found, strict=True))
-        return [
-            event
-            for row in rows
-            if (job := jobs[row.entry.job_id]) is not None and row.is_of(job)
-            for event in self._declared.events_of(row, job.job)
-        ]
+    async def _resumed(self, turn: Turn) -> Turn:
+        """Have the consumer take what it has put off, after a turn."""
+        if self._declared.resume is None or self._is_stopping:
+            return turn
+        has_more = await self._while_leading(self._declared.resume())
+        if isinstance(has_more, BaseException):
+            _log.warning("the consumer %s tries again what it put off: %s", self.name, has_more)
+            return Turn.FAILED
+        return Turn.MORE if has_more else turn
 
     def _not_taken(self, events: list[JobEvent]) -> list[JobEvent]:
         """Leave out those of the first row that were taken before a later one of it failed."""
@@ -235,8 +251,12 @@ class EventReader:
         return events[taken:]
 
     async def _taken(self, events: Sequence[JobEvent]) -> BaseException | None:
-        """Have the consumer take events while the lead is kept; what it raised, if it did."""
-        taking = asyncio.create_task(self._consume(events))
+        """Have the consumer take events; what it raised, if it did."""
+        return await self._while_leading(self._consume(events))
+
+    async def _while_leading(self, work: Awaitable[Result]) -> Result | BaseException:
+        """Do work of the consumer while the lead is kept; what it returned, or raised."""
+        taking = asyncio.ensure_future(work)
         keeping = asyncio.create_task(self._keep_lead())
         try:
             await asyncio.wait({taking, keeping}, return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +268,8 @@ class EventReader:
             await asyncio.gather(taking, keeping, return_exceptions=True)
         if taking.cancelled():
             return asyncio.CancelledError("The consumer was cancelled, but not by us.")
-        return taking.exception()
+        error = taking.exception()
+        return taking.result() if error is None else error
 
     async def _consume(self, events: Sequence[JobEvent]) -> None:
         await self._declared.consumer.consume(events)

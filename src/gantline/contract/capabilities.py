@@ -35,6 +35,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_payload_bytes: int
     retention: Retention = ON_DISK
     """How long ended jobs are kept where the application does not say it."""
+    turns: bool = False
+    """Whether groups take turns in its claims."""
+    limits: bool = False
+    """Whether its claims hold to limits and gates."""
     patience: timedelta = timedelta(0)
     """How long a verb keeps trying before it raises StoreUnavailable."""
     local_file: Path | None = None

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
+
 from gantline.contract.errors import (
     Code,
     HandlerSignal,
@@ -18,11 +20,12 @@ from gantline.contract.errors import (
     Retry,
     Snooze,
     StoreError,
+    Throttled,
 )
 from gantline.contract.outcome import ErrorInfo, Failure, Snoozed
 
 ErrorClassifier = Callable[[BaseException], BaseException | None]
-"""Given what a handler raised, it returns what that counts as: Permanent, Retry, Snooze or another
+"""Given what a handler raised, it returns what that counts as: a signal, as Permanent, or another
 exception; None leaves it to the rules here."""
 
 _log = logging.getLogger("gantline.worker")
@@ -91,6 +94,8 @@ def _classified(error: BaseException, by: ErrorClassifier | None) -> Failure | S
     match error:
         case Snooze():
             return Snoozed(error.delay)
+        case Throttled():
+            return Snoozed(error.after, error.closes)
         case Permanent():
             return Failure(_info(error, error.error_code, str(error)), retryable=False)
         case Retry():
@@ -124,17 +129,17 @@ def _asked(by: ErrorClassifier, error: BaseException) -> BaseException | None:
 def _of_group(
     group: BaseExceptionGroup[BaseException], by: ErrorClassifier | None
 ) -> Failure | Snoozed:
-    """Choose one of several errors: Permanent, Retry, Snooze; else one that is not retryable."""
+    """Choose one of several errors: a signal, in this order; else one that is not retryable."""
     errors = list(_members(group))
     if by is not None:
         errors = [_asked(by, error) or error for error in errors]
-    for signal in (Permanent, Retry, Snooze):
+    for signal in (Permanent, Retry, Throttled, Snooze):
         if found := next((error for error in errors if isinstance(error, signal)), None):
             return classify(found) if by is None else _traced(classify(found), group)
     outcomes = [outcome for outcome in map(classify, errors) if isinstance(outcome, Failure)]
     deciding = min(outcomes, key=lambda outcome: (outcome.retryable, outcome.retry_after is None))
     error = ErrorInfo(deciding.error.code, deciding.error.message, _trace(group))
-    return Failure(error, deciding.retryable, deciding.retry_after)
+    return msgspec.structs.replace(deciding, error=error)
 
 
 def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -157,7 +162,7 @@ def _traced(outcome: Failure | Snoozed, error: BaseException) -> Failure | Snooz
     if isinstance(outcome, Snoozed) or outcome.error.detail:
         return outcome
     info = ErrorInfo(outcome.error.code, outcome.error.message, _trace(error))
-    return Failure(info, outcome.retryable, outcome.retry_after)
+    return msgspec.structs.replace(outcome, error=info)
 
 
 def _trace(error: BaseException) -> str:
@@ -203,7 +208,8 @@ def _attribute(holder: object, name: str) -> Any:
 def _of_http(error: BaseException, status: int) -> Failure:
     if status >= 500 or status in _RETRYABLE_HTTP:
         info = _info(error, Code.UPSTREAM_ERROR, f"Another service answered {status}.")
-        return Failure(info, retry_after=_retry_after(error))
+        after = _retry_after(error)
+        return Failure(info, retry_after=after, too_many=status == 429 and after is not None)
     info = _info(error, Code.UPSTREAM_REFUSED, f"Another service answered {status}.")
     return Failure(info, retryable=False)
 

@@ -48,7 +48,8 @@ GantlineError
 └── HandlerSignal           raised by handlers to choose an outcome
     ├── Permanent
     ├── Retry
-    └── Snooze
+    ├── Snooze
+    └── Throttled
 """
 
 from collections.abc import Sequence
@@ -426,6 +427,19 @@ class Snooze(HandlerSignal):
     def __init__(self, delay: timedelta | float) -> None:
         super().__init__("The handler snoozed the job.")
         self.delay = _span(delay)
+
+
+class Throttled(HandlerSignal):
+    """Raise in a handler when another service asks to wait; costs no attempt.
+
+    The job runs later, and until then its gate is closed: no other job of a type that has that gate
+    starts. `closes` names another gate than that of the job's own type.
+    """
+
+    def __init__(self, *, after: timedelta | float, closes: str = "") -> None:
+        super().__init__("Another service asked the handler to wait.")
+        self.after = _span(after)
+        self.closes = closes
 
 
 def _span(value: timedelta | float) -> timedelta:

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from gantline.contract import payload as rules
+from gantline.contract.bounds import SHORTEST, check_span
 from gantline.contract.clock import as_utc
 from gantline.contract.errors import InvalidEnvelope, InvalidFormat, InvalidInput, Problem
 from gantline.contract.job_id import new_job_id
@@ -32,9 +33,12 @@ _NAME_LIMITS: Final = {
     "correlation_id": 256,
     "idempotency_key": 512,
     "created_by": 256,
+    "group": 256,
 }
 _LEAST_LIMIT: Final = min(_NAME_LIMITS.values())
-_MAY_BE_EMPTY: Final = frozenset({"subject_id", "correlation_id", "idempotency_key", "created_by"})
+_MAY_BE_EMPTY: Final = frozenset(
+    {"subject_id", "correlation_id", "idempotency_key", "created_by", "group"}
+)
 _TRACE_LIMIT: Final = 1024
 
 
@@ -61,12 +65,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     scheduled_at: datetime | None = None
+    expires_at: datetime | None = None
+    """If no run of it has begun by then, none begins: it is Cancelled instead."""
     payload_version: int = 1
     created_by: str = ""
     parent_job_id: UUID | None = None
     trace_context: dict[str, str] | None = None
     external_id: UUID | None = None
     """The id that it came with, from outside: a key of its tenant. `job_id` is always ours."""
+    group: str = ""
+    """Whose turn it takes, within its tenant; without one the tenant is the group."""
 
     @property
     def attempts_used(self) -> int:
@@ -120,13 +128,14 @@ def with_own_id(job: Job) -> Job:
 
 def with_aware_instants(job: Job) -> Job:
     """The same job with its instants in UTC; raise InvalidEnvelope where UTC cannot hold them."""
-    if job.created_at.tzinfo is UTC and job.scheduled_at is None:
+    if job.created_at.tzinfo is UTC and job.scheduled_at is None and job.expires_at is None:
         return job  # as most are: made here and now
     try:
         return msgspec.structs.replace(
             job,
             created_at=as_utc(job.created_at),
             scheduled_at=job.scheduled_at and as_utc(job.scheduled_at),
+            expires_at=job.expires_at and as_utc(job.expires_at),
         )
     except OverflowError:
         raise InvalidEnvelope(
@@ -137,6 +146,11 @@ def with_aware_instants(job: Job) -> Job:
 def key_of_owner(owner: str, key: str) -> str:
     """Make an idempotency key that only this owner's jobs can have; of no key none."""
     return f"{owner.replace('%', '%25').replace('/', '%2F')}/{key}" if key else ""
+
+
+def check_expires_in(span: timedelta | None) -> None:
+    """Raise InvalidInput for a time in which no job could start, or that is longer than any."""
+    check_span("expires_in", span, least=SHORTEST, most=MAX_DELAY)
 
 
 def check_queue(queue: str) -> None:
@@ -170,7 +184,7 @@ def check_job(
 
 def _name_problems(job: Job) -> list[Problem]:
     needed = (job.job_type, job.tenant_id, job.queue)
-    others = (job.subject_id, job.correlation_id, job.idempotency_key, job.created_by)
+    others = (job.subject_id, job.correlation_id, job.idempotency_key, job.created_by, job.group)
     text = "".join(needed + others)
     # What is that short together is short enough, whichever it is. So in 0.6 instead of 4 µs.
     if all(needed) and not name_problem(text, _LEAST_LIMIT):
@@ -186,9 +200,11 @@ def _name_problems(job: Job) -> list[Problem]:
 
 
 def _number_problems(job: Job) -> list[Problem]:
-    if job.scheduled_at is not None and job.scheduled_at - job.created_at > MAX_DELAY:
-        detail = f"is more than {MAX_DELAY.days} days after createdAt"
-        return [Problem(_pointer("scheduled_at"), detail)]
+    if job.scheduled_at is not None or job.expires_at is not None:
+        for field, at in (("scheduled_at", job.scheduled_at), ("expires_at", job.expires_at)):
+            if at is not None and at - job.created_at > MAX_DELAY:
+                detail = f"is more than {MAX_DELAY.days} days after createdAt"
+                return [Problem(_pointer(field), detail)]
     if (
         0 <= job.priority <= 3
         and 1 <= job.attempt <= job.max_attempts <= 1000

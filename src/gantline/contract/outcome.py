@@ -48,12 +48,16 @@ class Failure(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo
     retryable: bool = True
     retry_after: timedelta | None = None
+    too_many: bool = False
+    """An HTTP 429: another service has had too many requests, and said until when to wait."""
 
 
 class Snoozed(msgspec.Struct, frozen=True, tag=True):
     """The handler asked to run later."""
 
     delay: timedelta
+    closes: str | None = None
+    """Where it was throttled: the gate that it names, or "" for that of its type."""
 
 
 class Released(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.flow import TypeFlow
 from gantline.contract.job import DEFAULT_TENANT, Job
 from gantline.contract.snapshot import SUSPECT_AFTER_CRASHES, JobSnapshot
 from gantline.contract.status import DerivedState, JobStatus, State, status_of
@@ -225,6 +226,9 @@ class LaneRequest(msgspec.Struct, frozen=True):
     The last number holds for all that were in more. Of the due ones only those are taken that were
     in the most crashes, distinguished up to MOST_CRASHES_COUNTED.
     """
+
+    flow: tuple[TypeFlow, ...] = ()
+    """The limits and gates of these types. A claim that brings none holds to none."""
 
     def most_suspects(self, crashes: int) -> int:
         """Say how many suspects may be claimed that were in so many crashes."""

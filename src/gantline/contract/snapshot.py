@@ -14,6 +14,9 @@ SUSPECT_AFTER_CRASHES: Final = 2
 MOST_CRASHES_COUNTED: Final = 9
 """Suspects that were in so many crashes or more are claimed alike."""
 
+NEW_VERSION: Final = 1
+"""The version of a job that waits as it was submitted; every change of it makes a higher one."""
+
 
 def rank(priority: int, crashes: int) -> int:
     """Where a Queued job stands in its lane: suspects apart from all others, by their crashes.
@@ -66,6 +69,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_suspect(self) -> bool:
         """It may be the job that crashes workers, so nothing should run beside it."""
         return self.crashes >= SUSPECT_AFTER_CRASHES
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it was claimed too late, so that its handler must not be called.
+
+        Only where the claim was the first change of the job: what has begun once, or was redriven,
+        does not expire any more.
+        """
+        expires_at = self.job.expires_at
+        if expires_at is None:
+            return False
+        return self.version == NEW_VERSION + 1 and expires_at <= self.started_at
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -164,6 +179,11 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         if self.last and self.last.event in (Event.RETRIED, Event.CRASHED):
             return DerivedState.RETRYING
         return DerivedState.SCHEDULED if self.run_at > now else None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it waits as it was submitted: nothing has happened to it yet."""
+        return self.status is JobStatus.QUEUED and self.version == NEW_VERSION
 
     @property
     def started_at(self) -> datetime | None:

@@ -99,12 +99,14 @@ class Reason(StrEnum):
     NO_HANDLER = "NoHandler"
     TYPE_DISABLED = "TypeDisabled"
     SNOOZED = "Snoozed"
+    THROTTLED = "Throttled"
     SNOOZED_TOO_OFTEN = "SnoozedTooOften"
     SHUTDOWN = "Shutdown"
     TAKEN_AWAY = "TakenAway"
     LEASE_EXPIRED = "LeaseExpired"
     CRASHED_ALONE = "CrashedAlone"
     CANCEL_REQUESTED = "CancelRequested"
+    EXPIRED = "Expired"
     REDRIVEN = "Redriven"
 
 

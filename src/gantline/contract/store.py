@@ -8,13 +8,14 @@ job id, `claim` by claim id, `apply` by the run token or the change id, the othe
 Any verb may raise StoreUnavailable; then it is unknown whether it took effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 from gantline.contract.capabilities import Capabilities
+from gantline.contract.flow import GateState, GroupPage
 from gantline.contract.query import (
     Cursor,
     DeadCount,
@@ -71,6 +72,38 @@ class JobReader(Protocol):
 
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         """Count the jobs of every queue and type that has any, in that order."""
+        ...
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        """Count the due jobs that claims of these types take before a Queued one, by priority.
+
+        Those of its queue; of the tenant only, where one is named. Where groups take turns: all of
+        a higher priority that are due; of its own priority, of each other group at most as many as
+        are before it in its own. At most `limit` are looked at, the most urgent first. Before a
+        suspect there are only suspects, and suspects are before no other job: see LaneRequest.
+        None where the job is not Queued. Cheap with any number of jobs.
+        """
+        ...
+
+    async def groups(
+        self, queue: str, job_type: str, *, tenant_id: str | None, limit: int, after: str = ""
+    ) -> GroupPage:
+        """Read which groups of a queue and type have anything Queued or Running.
+
+        In any order, each once while nobody writes. Cheap with any number of jobs in a group.
+        """
+        ...
+
+    async def waiting(
+        self, queue: str, job_type: str, *, tenant_id: str, group: str, at_most: int
+    ) -> int:
+        """Count the Queued jobs of a group in a queue and type, up to `at_most`."""
+        ...
+
+    async def gates(self, names: Sequence[str]) -> list[GateState]:
+        """Read gates in the order asked for. One that was never used is open."""
         ...
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
@@ -172,6 +205,11 @@ class JobStore(JobReader, Protocol):
         Within a queue the order is priority, time due, id; claims by others may be skipped. A run
         says how long its job had been due; one that is read again need not. Suspects wait apart,
         in an order of their own: see LaneRequest.
+        Within a priority groups take turns: tenants first, and of each its groups; within a group
+        the order is time due, id. With no group but the plain one, that is the order above. No
+        group waits because of others that are full, closed or not due, or because more have come.
+        The limits and gates of a request hold over the fleet, at every moment, whoever else claims;
+        a type, group or gate that another claim has at this moment may be left to it.
         A repeated claim id gives the runs it started that are still current, and starts none; if
         none is current any more, it is a new claim.
         A start of a type that is `logged` leaves a row, `started`, of the version of the run.
@@ -202,6 +240,14 @@ class JobStore(JobReader, Protocol):
 
         A lease that would last longer from now than it was given for is cut to that length first:
         the clock was set back. A lease whose job is gone, removed by hand, is removed too.
+        """
+        ...
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        """Read which jobs have expired: Queued, new, and their `expires_at` is over.
+
+        New is what `JobSnapshot.is_new` says: one that was claimed or redriven once is not. In the
+        order of `expires_at`. Cheap where there are none, whatever waits.
         """
         ...
 

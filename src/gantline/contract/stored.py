@@ -10,7 +10,7 @@ import msgspec
 from gantline.contract.errors import InvalidInput
 from gantline.contract.job import Job
 from gantline.contract.records import Record
-from gantline.contract.snapshot import JobSnapshot, LogEntry
+from gantline.contract.snapshot import NEW_VERSION, JobSnapshot, LogEntry
 from gantline.contract.status import JobStatus
 from gantline.contract.submission import KeyKind
 
@@ -62,6 +62,11 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return f"job {self.job.job_id}"
+
+    @property
+    def is_new(self) -> bool:
+        """As that of a `JobSnapshot`."""
+        return self.status is JobStatus.QUEUED and self.version == NEW_VERSION
 
     @property
     def end(self) -> StoredEntry | None:

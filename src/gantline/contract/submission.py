@@ -18,12 +18,16 @@ class SubmitOptions(TypedDict, total=False):
     """A number is seconds."""
     at: datetime | None
     """The instant before which it does not run, instead of a delay."""
+    expires_in: timedelta | float | None
+    """If no run has begun in that time from the submit, none begins: it is Cancelled, Expired."""
     priority: int | None
     queue: str | None
     tenant: str | None
     owner: str | None
     subject: str | None
     idempotency_key: str | None
+    group: str | None
+    """Whose turn it takes within its tenant, instead of what its type says."""
     correlation_id: str | None
     job_id: UUID | None
     """The external id: within the tenant, a repeat with the same id finds the same job."""

@@ -69,6 +69,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     once: tuple[DedupeKey, ...] = ()
     records: tuple[RecordWrite, ...] = ()
     emitted: bytes | None = None
+    closes: str = ""
+    """The gate that lets nothing through for `delay`, from when this is written."""
     actor: str = ""
 
     def __post_init__(self) -> None:
@@ -137,6 +139,13 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         ending = _ending(run, Event.CANCELLED, Reason.CANCEL_REQUESTED)
         return cls(**ending | changes, error=error)
 
+    @classmethod
+    def expired_at_start(cls, run: Run, *, only_expired: bool) -> "Transition":
+        """Of a run that was claimed too late: no attempt was made. `only_expired`: its lease."""
+        ending = _ending(run, Event.CANCELLED, Reason.EXPIRED)
+        guard = RunGuard(run.token, only_expired=only_expired)
+        return cls(**ending | {"guard": guard, "attempt": run.attempt - 1})
+
     # -- a run goes back to the queue -------------------------------------------------------------
 
     @classmethod
@@ -150,6 +159,13 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     def snoozed(cls, run: Run, *, delay: timedelta) -> "Transition":
         counted = {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1}
         return cls(**_requeueing(run, Event.SNOOZED, Reason.SNOOZED) | counted, delay=delay)
+
+    @classmethod
+    def throttled(cls, run: Run, *, delay: timedelta, closes: str) -> "Transition":
+        """As a snooze, with the gate closed for as long."""
+        counted = {"attempt": run.attempt - 1, "snoozes": run.snoozes + 1}
+        requeueing = _requeueing(run, Event.SNOOZED, Reason.THROTTLED)
+        return cls(**requeueing | counted, delay=delay, closes=closes)
 
     @classmethod
     def released(cls, run: Run) -> "Transition":
@@ -197,6 +213,10 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def unhandled(cls, job: JobSnapshot, error: ErrorInfo) -> "Transition":
         return cls(**_acting(job, job.version, Event.POISONED, Reason.NO_HANDLER), error=error)
+
+    @classmethod
+    def expired(cls, job: JobSnapshot) -> "Transition":
+        return cls(**_acting(job, job.version, Event.CANCELLED, Reason.EXPIRED))
 
 
 _SETS_COUNTERS: Final = frozenset({Event.REDRIVEN, Event.RELEASED})

@@ -25,6 +25,10 @@ class ConsumerCursor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moved_at: datetime | None = None
     last_error: str = ""
     failed_at: datetime | None = None
+    part_of: str = ""
+    """The consumer that has put off some of its events, of which this is the cursor."""
+    until: int = 0
+    """Of such a part: the number of the last event that may belong to it."""
 
     @property
     def is_failing(self) -> bool:
@@ -46,8 +50,12 @@ class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str
     position: int
+    part_of: str
+    """The consumer that has put these events off; empty where it is a consumer itself."""
     lag: int
     """How many events are after its position; those of jobs that are gone count as well."""
+    unread_since: datetime | None
+    """When the oldest event was written that it has still to read."""
     run_by: int
     """How many live workers have it; one of them reads."""
     is_failing: bool
@@ -72,6 +80,18 @@ async def read_cursor(store: JobStore, name: str) -> HeldCursor | None:
     return None
 
 
+def part_name(name: str, part: str) -> str:
+    """Name the cursor of what a consumer has put off."""
+    return f"{name}#{part}"
+
+
+async def read_parts(store: JobStore, name: str) -> dict[str, HeldCursor]:
+    """What a consumer has put off: the cursor of each part, by what `part_name` was given."""
+    prefix = part_name(name, "")
+    records = await store.read_records(CURSORS, prefix=prefix)
+    return {one.key.removeprefix(prefix): HeldCursor(_decoded(one), one.version) for one in records}
+
+
 async def write_cursor(
     store: JobStore, name: str, cursor: ConsumerCursor, *, expected: int
 ) -> HeldCursor | None:
@@ -81,9 +101,10 @@ async def write_cursor(
     return HeldCursor(cursor, answer.version) if isinstance(answer, Applied) else None
 
 
-async def delete_cursor(store: JobStore, name: str) -> None:
-    """Forget a consumer that has been retired, so that it holds back no retention any more."""
-    await store.write_records([RecordWrite(CURSORS, name, None)])
+async def delete_cursor(store: JobStore, name: str, *, expected: int | None = None) -> bool:
+    """Forget a consumer, so that it holds back no retention any more; whether it was still so."""
+    (answer,) = await store.write_records([RecordWrite(CURSORS, name, None, expected)])
+    return isinstance(answer, Applied)
 
 
 async def slowest_position(store: JobStore) -> int | None:
@@ -98,17 +119,26 @@ async def lags(store: JobStore) -> dict[str, int]:
     return await _lags(store, records) if records else {}
 
 
+async def unread_since(store: JobStore) -> dict[str, datetime]:
+    """When the oldest event was written that a consumer has still to read, where there is one."""
+    records = await all_records(store, CURSORS)
+    found = {one.key: await store.events(after=_decoded(one).position, limit=1) for one in records}
+    return {name: rows[0].entry.at for name, rows in found.items() if rows}
+
+
 async def consumers(store: JobStore) -> list[ConsumerStatus]:
-    """Every consumer that has a cursor, by name."""
+    """Every consumer that has a cursor, by name, and what each has put off."""
     records = await all_records(store, CURSORS)
     sessions = await live_sessions(store)
-    lags = await _lags(store, records)
+    lags, since = await _lags(store, records), await unread_since(store)
     return [
         ConsumerStatus(
             name=record.key,
             position=cursor.position,
+            part_of=cursor.part_of,
             lag=lags[record.key],
-            run_by=sum(record.key in session.consumers for session in sessions),
+            unread_since=since.get(record.key),
+            run_by=sum((cursor.part_of or record.key) in one.consumers for one in sessions),
             is_failing=cursor.is_failing,
             moved_at=cursor.moved_at,
             last_error=cursor.last_error,
@@ -121,7 +151,8 @@ async def consumers(store: JobStore) -> list[ConsumerStatus]:
 async def _lags(store: JobStore, records: Sequence[Record]) -> dict[str, int]:
     # Read after the cursors, so that it is never before one of them.
     end = await store.last_event()
-    return {record.key: max(0, end - _decoded(record).position) for record in records}
+    cursors = {record.key: _decoded(record) for record in records}
+    return {name: max(0, (one.until or end) - one.position) for name, one in cursors.items()}
 
 
 def _decoded(record: Record) -> ConsumerCursor:

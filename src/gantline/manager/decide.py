@@ -35,6 +35,9 @@ def decide(run: Run, outcome: Outcome, policy: Policy, *, jitter: float) -> Tran
         case Success():
             # Its handler returned, and saw no stop: the work is done, cancel or not.
             return Transition.completed(run, outcome, hold_key=policy.hold_key)
+        case _ if run.has_expired and not run.cancel_requested:
+            # Whoever had it, and however it comes back: it was not to be started any more.
+            return Transition.expired_at_start(run, only_expired=isinstance(outcome, LeaseLost))
         case Failure():
             return _after_failure(run, outcome, policy, jitter)
         case Snoozed():
@@ -81,6 +84,11 @@ def decide_redrive(job: JobSnapshot, *, actor: str) -> Transition:
     )
 
 
+def decide_expiry(job: JobSnapshot) -> Transition | None:
+    """Cancel a job that its store has found to be expired; None where it has begun meanwhile."""
+    return Transition.expired(job) if job.is_new else None
+
+
 def decide_no_handler(job: JobSnapshot) -> Transition:
     """Give up on a Queued job that no live worker has a handler for."""
     return Transition.unhandled(job, NO_HANDLER)
@@ -109,6 +117,8 @@ def _after_snooze(run: Run, snooze: Snoozed, policy: Policy) -> Transition:
         return Transition.stopped(run)
     if run.snoozes + 1 > policy.max_snoozes:
         return _poisoned_unless_cancelled(run, SNOOZED_TOO_OFTEN, Reason.SNOOZED_TOO_OFTEN)
+    if snooze.closes is not None:
+        return Transition.throttled(run, delay=bounded(snooze.delay), closes=snooze.closes)
     return Transition.snoozed(run, delay=bounded(snooze.delay))
 
 

@@ -1,4 +1,4 @@
-"""Maintenance: sequencer, reaper, orphan sweeper and chores, run by the leader."""
+"""Maintenance: sequencer, reaper, expiry, orphan sweeper and chores, run by the leader."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,6 +8,7 @@ import msgspec
 
 from gantline.contract.capabilities import NO_HANDLER_GRACE
 from gantline.contract.store import JobStore
+from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
 from gantline.manager.orphans import OrphanSweeper
 from gantline.manager.reaper import Reaped, Reaper
@@ -20,6 +21,9 @@ LEADER_LEASE: Final = timedelta(seconds=15)
 
 
 _CHORES_EVERY_SECONDS: Final = 3600.0
+_EXPIRED_AT_ONCE: Final = 500
+# So that lapsed leases do not wait for a backlog that expires all at once.
+_EXPIRED_PAGES: Final = 10
 
 
 class Chore(Protocol):
@@ -36,12 +40,13 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
     term: int
     sequenced: int
     reaped: Reaped
+    expired: int = 0
     orphaned: int = 0
     chores: int = 0
 
     @property
     def did_nothing(self) -> bool:
-        return not self.sequenced and self.reaped == Reaped()
+        return not (self.sequenced or self.expired) and self.reaped == Reaped()
 
 
 class Maintenance:
@@ -74,6 +79,7 @@ class Maintenance:
         self._owner = owner
         self._lease = lease
         self._reaper = Reaper(store, lease=run_lease, observer=observer)
+        self._manager = JobManager(store, observer=observer, switches=switches)
         self._orphans = OrphanSweeper(store, grace=no_handler_grace, observer=observer)
         self._switches = switches
         self._sweep_every = sweep_every
@@ -96,16 +102,27 @@ class Maintenance:
         self._note_answer()
         if leadership is None:
             return None
-        # What is reaped is numbered at once, not in the next round.
-        reaped, sequenced = await self.reap(), await number_events(self._store)
-        if monotonic() < self._sweep_at:
-            return MaintenanceReport(leadership.term, sequenced, reaped)
+        reaped = await self.reap()
         await self._switches.refresh()
-        if self._switches.closed:  # what is being copied must not go
-            return MaintenanceReport(leadership.term, sequenced, reaped)
+        is_closed = self._switches.closed is not None  # what is being copied must not go
+        expired = 0 if is_closed else await self._expire()
+        # What is reaped or has expired is numbered at once, not in the next round.
+        sequenced = await number_events(self._store)
+        if is_closed or monotonic() < self._sweep_at:
+            return MaintenanceReport(leadership.term, sequenced, reaped, expired)
         self._sweep_at = monotonic() + self._sweep_every.total_seconds()
         orphaned, done = await self._orphans.run_once(), await self._do_chores()
-        return MaintenanceReport(leadership.term, sequenced, reaped, orphaned, done)
+        return MaintenanceReport(leadership.term, sequenced, reaped, expired, orphaned, done)
+
+    async def _expire(self) -> int:
+        """Cancel what has not started in time, so much that the other upkeep need not wait."""
+        expired = 0
+        for _ in range(_EXPIRED_PAGES):
+            now_ended = await self._manager.expire(limit=_EXPIRED_AT_ONCE)
+            expired += now_ended
+            if now_ended < _EXPIRED_AT_ONCE:
+                break
+        return expired
 
     async def reap(self) -> Reaped:
         """Take lapsed leases away, unless they may have lapsed because the store was away."""

@@ -19,7 +19,7 @@ from gantline.contract.errors import (
     SubmitConflict,
     VersionMismatch,
 )
-from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Success
+from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck
 from gantline.contract.policy import DEFAULT_POLICY, Policy
 from gantline.contract.query import LaneRequest
@@ -43,7 +43,7 @@ from gantline.contract.submission import KeyKind, NewJob, external_key
 from gantline.contract.text import LABEL_LIMIT, storable
 from gantline.contract.transition import StateGuard, Transition
 from gantline.manager.admission import CapsOf, no_caps
-from gantline.manager.decide import decide, decide_cancel, decide_redrive
+from gantline.manager.decide import decide, decide_cancel, decide_expiry, decide_redrive
 from gantline.manager.observer import Observer, notify
 from gantline.manager.submitter import Submission, Submitter
 from gantline.manager.switches import Switches
@@ -107,14 +107,19 @@ class JobManager:
         switches: Switches | None = None,
         stored: Callable[[UUID], None] = lambda job_id: None,
         changed: Callable[[Iterable[UUID]], None] = lambda job_ids: None,
+        gate_to_close: Callable[[str, str], str] = lambda job_type, named: "",
     ) -> None:
-        """`changed` is given the ids of jobs that were written."""
+        """`changed` is given the ids of jobs that were written.
+
+        `gate_to_close`: of a throttled run, given its type and the gate that it names, if any.
+        """
         self._store = store
         self.switches = switches or Switches(store)
         self._observer = observer or Observer()
         self._policy_for = policy_for
         self._jitter = jitter
         self._changed = changed
+        self._gate_to_close = gate_to_close
         self.submitter = Submitter(
             store,
             switches=self.switches,
@@ -188,12 +193,27 @@ class JobManager:
         try:
             policy = self._policy_for(run.job.job_type)
             # Nothing waits after a success, and most runs end so.
-            jitter = 0.0 if isinstance(ending.outcome, Success) else self._jitter()
-            return decide(run, ending.outcome, policy, jitter=jitter)
+            # Nothing waits after a success, and most runs end so.
+            if isinstance(ending.outcome, Success):
+                return decide(run, ending.outcome, policy, jitter=0.0)
+            outcome = self._throttled(run.job.job_type, ending.outcome)
+            return decide(run, outcome, policy, jitter=self._jitter())
         except BaseException:
             # A strategy of the user's own broke: no reason to lose what this run has done.
             _log.exception("the policy of %s failed; using the default", run.job.job_type)
             return decide(run, ending.outcome, DEFAULT_POLICY, jitter=self._jitter())
+
+    def _throttled(self, job_type: str, outcome: Outcome) -> Outcome:
+        """With the gate that a throttled run closes; a 429 is one, where the type has a gate."""
+        match outcome:
+            case Snoozed(closes=str(named)):
+                gate = self._gate_to_close(job_type, named)
+                return Snoozed(outcome.delay, gate)
+            case Failure(too_many=True, retry_after=timedelta() as delay):
+                gate = self._gate_to_close(job_type, "")
+                return Snoozed(delay, gate) if gate else outcome
+            case _:
+                return outcome
 
     async def _settle_once(self, endings: Sequence[Ending]) -> list[Settled]:
         """Settle together; where the store cannot take one of them, one by one.
@@ -273,6 +293,14 @@ class JobManager:
         (job,) = await self.get([job_id], tenant_id=None)
         key = job and NewJob(job.job, b"").job_key
         return (await self._store.held([key]))[0] if key else None
+
+    async def expire(self, *, limit: int) -> int:
+        """Cancel jobs whose `expires_at` is over before they were started; return how many."""
+        job_ids = await self._store.past_expiry(limit=limit)
+        if not job_ids:
+            return 0
+        acted = await self._act(job_ids, decide_expiry, tenant_id=None, version=None)
+        return sum(isinstance(one, Acted) and one.changed for one in acted)
 
     async def delete(
         self, job_ids: Sequence[UUID], *, tenant_id: str | None, version: int | None = None

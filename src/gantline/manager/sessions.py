@@ -27,6 +27,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     started_at: datetime
     last_seen_at: datetime
     queues: Mapping[str, int]
+    slots: int = 0
+    """How many runs at once in all queues together; 0: as many as these have."""
+    concurrency: tuple[tuple[tuple[str, ...], int], ...] = ()
+    """The names of each limited type, and how many runs of it there may be at once."""
     job_types: tuple[str, ...]
     consumers: tuple[str, ...] = ()
     """The durable consumers that it has; one session of those that have it reads for it."""
@@ -34,8 +38,13 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The keys of the schedules that its code declares."""
     schedules_mark: str = ""
     """The same for all sessions that declare the same schedules."""
+    no_handler_grace_seconds: float | None = None
+    """How it gives up on jobs that have no handler, when it leads the maintenance; None: it never
+    does."""
     draining: bool = False
     """It claims nothing more, and ends when its runs have."""
+    trouble: str = ""
+    """Why it does not run what is due although it should, as its readiness has it."""
     key_id: str = ""
     """Of its key, where the installation requires one."""
 

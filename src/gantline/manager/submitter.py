@@ -4,13 +4,21 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from gantline.contract.errors import GantlineError, InvalidInput, StoreError, SubmitRefused
+from gantline.contract.clock import later
+from gantline.contract.errors import (
+    GantlineError,
+    InvalidEnvelope,
+    InvalidInput,
+    Problem,
+    StoreError,
+    SubmitRefused,
+)
 from gantline.contract.job import Job, check_job, with_aware_instants
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT, PayloadCheck, fingerprint
 from gantline.contract.policy import Placement, Policy
@@ -93,6 +101,8 @@ class Submitter:
             # The strategy has the last word, also over an instant that the submitter named.
             at = job.scheduled_at if placed.delay == asked.delay else None
             job = msgspec.structs.replace(job, scheduled_at=at, priority=placed.priority)
+        if job.expires_at is not None:
+            _check_expiry(job.expires_at, later(job.created_at, placed.delay))
         key = fingerprint(data, job.payload_version)
         is_logged = Event.SUBMITTED in policy.events
         return NewJob(job, key, placed.delay, submission.request_key, is_logged)
@@ -243,6 +253,15 @@ class Submitter:
 def _delay_asked(job: Job, delay: timedelta) -> timedelta:
     at = job.scheduled_at
     return bounded(delay if at is None else at - job.created_at)
+
+
+def _check_expiry(expires_at: datetime, due_at: datetime) -> None:
+    if expires_at <= due_at:
+        detail = (
+            f"is {expires_at.isoformat()}, and the job is first due at {due_at.isoformat()}, so it "
+            "would never start; let it expire later, or be due sooner"
+        )
+        raise InvalidEnvelope([Problem("#/expiresAt", detail)])
 
 
 def _results(answers: Sequence[InsertResult | GantlineError]) -> list[InsertResult]:

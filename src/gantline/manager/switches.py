@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 from gantline.contract.errors import StoreClosed
 from gantline.contract.records import Record, RecordWrite
 from gantline.contract.store import JobStore
-from gantline.manager.records import all_records
-from gantline.runtime import monotonic
+from gantline.manager.records import LastRead
 
 SWITCHES: Final = "switches"
 CLOSED: Final = "closed"
@@ -44,29 +43,12 @@ class Switches:
         """`changed` is called when one was changed here, to notify the workers."""
         self._store = store
         self._changed = changed
-        self._read_at: float | None = None
-        self._invalidations = 0
-        self._keep(())
+        self._records = LastRead(store, SWITCHES, self._keep)
+        self.invalidate = self._records.invalidate
 
     async def refresh(self, *, max_age_seconds: float = 1.0) -> None:
         """Read them anew, unless that was done not so long ago."""
-        before, now, invalidations = self._read_at, monotonic(), self._invalidations
-        if before is not None:
-            if now - before < max_age_seconds:
-                return
-            self._read_at = now  # callers meanwhile use what is known
-        try:
-            records = await all_records(self._store, SWITCHES)
-        except BaseException:
-            self._read_at = before
-            raise
-        self._keep(records)
-        self._read_at = monotonic() if invalidations == self._invalidations else None
-
-    def invalidate(self) -> None:
-        """One was changed elsewhere: read them at the next `refresh`, however young they are."""
-        self._invalidations += 1
-        self._read_at = None
+        await self._records.refresh(max_age_seconds=max_age_seconds)
 
     def _keep(self, records: Sequence[Record]) -> None:
         keys = [record.key for record in records]

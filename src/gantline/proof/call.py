@@ -56,6 +56,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="job", omit_defau
     logged: bool = False
     keys: tuple[Key, ...] = ()
     external_id: UUID | None = None
+    group: str = ""
 
     @classmethod
     def of(cls, new: NewJob) -> "Submitted":
@@ -72,6 +73,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="job", omit_defau
             logged=new.logged,
             keys=tuple(map(Key.of, new.keys)),
             external_id=job.external_id,
+            group=job.group,
         )
 
     @property
@@ -103,6 +105,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag="change", omit_defau
     follow_ups: tuple[Submitted, ...] = ()
     once: tuple[Key, ...] = ()
     emitted: str = ""
+    closes: str = ""
 
     @classmethod
     def of(cls, transition: Transition) -> "Change":
@@ -128,6 +131,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, tag="change", omit_defau
             follow_ups=tuple(map(Submitted.of, transition.follow_ups)),
             once=tuple(map(Key.of, transition.once)),
             emitted=digest_of(transition.emitted),
+            closes=transition.closes,
         )
 
 
@@ -216,6 +220,9 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True, tag="started", gc=Fa
     due_at: float | None = None
     """By the store's clock, in seconds since 1970."""
     waited_seconds: float | None = None
+    has_expired: bool = False
+    """Claimed too late: it is to be ended unstarted."""
+    group: str = ""
 
     @classmethod
     def of(cls, run: Run) -> "StartedRun":
@@ -236,6 +243,8 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True, tag="started", gc=Fa
             priority=run.priority,
             due_at=None if waited is None else run.started_at.timestamp() - waited,
             waited_seconds=waited,
+            has_expired=run.has_expired,
+            group=job.group,
         )
 
 

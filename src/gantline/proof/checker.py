@@ -15,6 +15,7 @@ import msgspec
 from gantline.contract.policy import Policy
 from gantline.proof.call import Call, SeenRow
 from gantline.proof.facts import Facts, Violation, gather
+from gantline.proof.flow import check_flow
 from gantline.proof.jobs import (
     Pruned,
     check_duplicates,
@@ -70,6 +71,7 @@ def check(
         check_reads(facts, job_id, job)
     for claims in facts.claims.values():
         check_claims(facts, claims)
+    check_flow(facts)
     check_keys(facts)
     check_duplicates(facts)
     check_refused(facts, rest.jobs if rest is not None else ())

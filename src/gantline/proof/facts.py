@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.job import DEFAULT_TENANT
 from gantline.contract.status import Event
 from gantline.proof.call import (
     NEVER,
@@ -200,6 +201,8 @@ class Facts:
         self.duplicates: list[tuple[Call, Submitted, Answer]] = []
         self.refused: list[tuple[Call, Change, Submitted]] = []
         """Follow-ups of changes that were refused."""
+        self.queues_in_turns: set[str] = set()
+        """Those of jobs that take turns with others: of a group, or of a tenant of its own."""
         self.unknown = 0
         self._suspicions: list[tuple[JobFacts, Callable[[], None]]] = []
 
@@ -286,10 +289,15 @@ class Facts:
         asked = cast("tuple[Submitted, ...]", call.asked)
         for item, answer in zip(asked, _answers_of(call), strict=True):
             job = self.jobs[item.job_id]
+            self._see_group(item)
             if answer is None or answer.is_applied:
                 job.births.append(Birth(call, item, answer is not None, call.first))
             elif answer.existing is not None:
                 self.duplicates.append((call, item, answer))
+
+    def _see_group(self, of: Submitted | StartedRun) -> None:
+        if of.group or of.tenant_id != DEFAULT_TENANT:
+            self.queues_in_turns.add(of.queue)
 
     def _add_changes(self, call: Call) -> None:
         asked = cast("tuple[Change, ...]", call.asked)
@@ -309,6 +317,7 @@ class Facts:
         self, call: Call, item: Change, change: ChangeFacts, *, is_accepted: bool
     ) -> None:
         for new in item.follow_ups:
+            self._see_group(new)
             births = self.jobs[new.job_id].births
             births[:] = [one for one in births if one.call is not change.call]
             # One with a key may have been found to be another job's duplicate.
@@ -334,6 +343,7 @@ class Facts:
     def _see_run(self, call: Call, seen: StartedRun) -> RunFacts:
         run = self.runs.get(seen.token)
         runs = self.jobs[seen.job_id].runs
+        self._see_group(seen)
         if run is None:
             run = self.runs[seen.token] = RunFacts(seen, call)
             if (other := runs.setdefault(seen.fence, run)) is not run:

@@ -64,7 +64,20 @@ _log = logging.getLogger("gantline.proof")
 
 SUFFIX: Final = ".history"
 PLAIN: Final = frozenset(
-    {"ping", "request_keys", "counts", "dead_counts", "read_records", "dump", "open", "close"}
+    {
+        "ping",
+        "request_keys",
+        "ahead",
+        "groups",
+        "waiting",
+        "gates",
+        "counts",
+        "dead_counts",
+        "read_records",
+        "dump",
+        "open",
+        "close",
+    }
 )
 """Verbs of which only the time is recorded: nothing of theirs is judged."""
 _OPTIONAL: Final = ("advice", "software")
@@ -344,6 +357,10 @@ class _Recorded:
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         call = self.begin("expired")
         return await self._answer(call, self._store.expired(limit=limit, after=after), _runs)
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        call = self.begin("past_expiry")
+        return await self._answer(call, self._store.past_expiry(limit=limit), _nothing)
 
     async def expire_session(self, session: str) -> int:
         call = self.begin("expire_session", session=session)

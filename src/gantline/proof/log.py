@@ -162,6 +162,7 @@ def check_log(
     job_id = snapshot.job.job_id
     status, fence, version, alone = JobStatus.QUEUED, 0, 0, 0
     cancelled_fence: int | None = None
+    is_new = True
     for row in log:
         if row.version <= version:
             message = f"version {row.version} is logged after {version}"
@@ -181,8 +182,13 @@ def check_log(
         if fence == cancelled_fence and _loses_to_cancel(row):
             message = f"run {fence} {row.event}, though a cancel was requested before"
             facts.broke("cancel", message, job_id=job_id)
+        if row.reason == Reason.EXPIRED and not (is_new and fence <= 1):
+            message = f"version {version} expired, though the job had begun before"
+            facts.broke("expiry", message, job_id=job_id)
         if row.event is Event.CANCEL_REQUESTED:
             cancelled_fence = fence
+        else:
+            is_new = False
         alone = 0 if row.event is Event.REDRIVEN else alone + (row.reason == Reason.CRASHED_ALONE)
         status = row.status
     if snapshot.status is JobStatus.RUNNING and status is JobStatus.QUEUED:

@@ -16,7 +16,7 @@ from gantline.manager.sessions import live_sessions
 from gantline.manager.switches import Switches
 from gantline.proof.facts import Facts, JobFacts
 
-_PAGE: Final = 500
+_PAGE: Final = 5_000
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Rules for runs: who was given what in which order, who may write, and what each end costs."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
@@ -187,6 +188,12 @@ def _check_decision(facts: Facts, job_id: UUID, run: RunFacts, end: ChangeFacts)
     if after not in allowed:
         message = f"a run of {_said(before)} {item.event} with {_said(after)}"
         facts.broke("counters", message, run.call, end.accepted, job_id=job_id)
+    if item.by_run and seen.has_expired and item.event is not Event.CANCELLED:
+        message = f"it was claimed after it had expired, and {item.event}"
+        facts.broke("expiry", message, run.call, end.accepted, job_id=job_id)
+    if item.by_run and item.reason == Reason.EXPIRED and not seen.has_expired:
+        message = f"run {seen.fence} began in time, and was ended as Expired"
+        facts.broke("expiry", message, run.call, end.accepted, job_id=job_id)
     if item.event is Event.RETRIED and attempt >= seen.max_attempts:
         message = f"it was retried after attempt {attempt} of {seen.max_attempts}"
         facts.broke("budget", message, run.call, end.accepted, job_id=job_id)
@@ -258,13 +265,17 @@ def _check_asked_for(facts: Facts, claim: ClaimFacts) -> None:
 
 
 def _check_claim_order(facts: Facts, claim: ClaimFacts) -> None:
-    """Within a queue that one request names: priority, time due, id; and what the request said."""
+    """Within a queue that one request names: priority, time due, id; and what the request said.
+
+    Where groups take turns there, time due and id within a group and type, whichever came first.
+    """
     queues = [request.queue for request in claim.claim.requests]
     for request in claim.claim.requests:
         if queues.count(request.queue) > 1:
             continue
         runs = [run for run in claim.runs if run.queue == request.queue]
-        if any(map(_is_after, runs, runs[1:])):
+        takes_turns = request.queue in facts.queues_in_turns and not request.suspects
+        if not _are_in_order(runs, takes_turns=takes_turns):
             message = f"the runs of {request.queue} are not in the order of priority, time due, id"
             facts.broke("order", message, claim.call)
         for kind, most in request.at_most:
@@ -272,6 +283,21 @@ def _check_claim_order(facts: Facts, claim: ClaimFacts) -> None:
                 message = f"{given} runs of {kind} were given, where {most} were asked for"
                 facts.broke("claim", message, claim.call)
         _check_suspects(facts, claim.call, runs, only=bool(request.suspects))
+
+
+def _are_in_order(runs: Sequence[StartedRun], *, takes_turns: bool) -> bool:
+    if not takes_turns:
+        return not any(map(_is_after, runs, runs[1:]))
+    lines: dict[tuple[str, ...], list[StartedRun]] = defaultdict(list)
+    for run in runs:
+        lines[run.tenant_id, run.group, run.job_type].append(run)
+    return not any(map(_is_less_urgent, runs, runs[1:])) and all(
+        _are_in_order(line, takes_turns=False) for line in lines.values()
+    )
+
+
+def _is_less_urgent(one: StartedRun, other: StartedRun) -> bool:
+    return None not in (one.due_at, other.due_at) and one.priority > other.priority
 
 
 def _is_after(one: StartedRun, other: StartedRun) -> bool:

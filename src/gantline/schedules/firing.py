@@ -147,10 +147,12 @@ def job_of(record: ScheduleRecord, now: datetime) -> Job:
     return Job(
         job_type=schedule.job_type,
         subject_id=schedule.subject_id,
+        group=schedule.group,
         correlation_id=correlation_of(schedule.name),
         max_attempts=schedule.max_attempts,
         payload=schedule.payload,
         created_at=now,
+        expires_at=schedule.expires_at(now),
         tenant_id=schedule.tenant_id,
         queue=schedule.queue,
         priority=schedule.priority,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.bounds import SHORTEST
 from gantline.contract.clock import is_within_time, later, to_micros
 from gantline.contract.errors import InvalidEnvelope, InvalidInput, Problem
 from gantline.contract.job import (
@@ -17,6 +18,7 @@ from gantline.contract.job import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     DEFAULT_TENANT,
+    MAX_DELAY,
     Job,
     check_job,
 )
@@ -34,6 +36,7 @@ DEFAULT_CATCH_UP: Final = 100
 MOST_CATCH_UP: Final = 1000
 DEFAULT_GRACE: Final = timedelta(seconds=60)
 LONGEST_JITTER: Final = timedelta(days=1)
+EXPIRY_BOUNDS: Final = (SHORTEST.total_seconds(), MAX_DELAY.total_seconds())
 KEPT_FIRES: Final = 10
 NAME_LIMIT: Final = 128
 SHOWN_RUNS: Final = 5
@@ -66,9 +69,12 @@ class Schedule(_Stored, frozen=True, kw_only=True):
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
     payload_version: int = 1
     subject_id: str = ""
+    group: str = ""
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    expires_in_seconds: float | None = None
+    """A job that has not started so long after its submit is Cancelled."""
     owner: str = ""
     """In whose name the jobs are submitted."""
     start: datetime | None = None
@@ -83,6 +89,11 @@ class Schedule(_Stored, frozen=True, kw_only=True):
     grace_seconds: float = DEFAULT_GRACE.total_seconds()
     """How late a run may be for `skip` to make it still."""
     overlap: Overlap = "allow"
+
+    def expires_at(self, submitted_at: datetime) -> datetime | None:
+        """When a job of it expires that is submitted then; None: never."""
+        seconds = self.expires_in_seconds
+        return None if seconds is None else submitted_at + timedelta(seconds=seconds)
 
     def first_after(self, instant: datetime) -> datetime | None:
         """The first instant after this one that is neither before its start nor after its end."""
@@ -192,6 +203,7 @@ def check_schedule(schedule: Schedule, now: datetime) -> None:
             max_attempts=schedule.max_attempts,
             payload_version=schedule.payload_version,
             subject_id=schedule.subject_id,
+            group=schedule.group,
             created_by=schedule.owner,
             created_at=now,
         )
@@ -216,11 +228,12 @@ def _number_problems(schedule: Schedule) -> list[Problem]:
         ("jitterSeconds", schedule.jitter_seconds, 0, LONGEST_JITTER.total_seconds()),
         ("catchUpLimit", schedule.catch_up_limit, 1, MOST_CATCH_UP),
         ("graceSeconds", schedule.grace_seconds, 0, timedelta(days=366).total_seconds()),
+        ("expiresInSeconds", schedule.expires_in_seconds, *EXPIRY_BOUNDS),
     )
     return [
         Problem(f"#/{field}", f"is {value:g}; it must be from {low:g} to {high:g}")
         for field, value, low, high in bounds
-        if not (math.isfinite(value) and low <= value <= high)
+        if value is not None and not (math.isfinite(value) and low <= value <= high)
     ]
 
 

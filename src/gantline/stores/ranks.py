@@ -14,6 +14,13 @@ RANKS: Final = {
 """The ranks of jobs that were in so many crashes, by priority; under 0 those of ordinary jobs."""
 
 
+def ranks_before(rank: int) -> list[int]:
+    """The ranks of which all that is due is claimed before a job of this one, in that order."""
+    first = rank - rank % PRIORITIES
+    more_crashes = range(first + PRIORITIES, RANKS[MOST_CRASHES_COUNTED].stop) if first else ()
+    return [*more_crashes, *range(first, rank)]
+
+
 def crashes_of(rank: int) -> int:
     """In how many crashes the suspects of a rank were."""
     return rank // PRIORITIES + SUSPECT_AFTER_CRASHES - 1

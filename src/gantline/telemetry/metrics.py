@@ -80,8 +80,18 @@ DEAD: Final = Metric("gantline_dead_letters", "gauge", ("queue", "job_type", "st
     "Failed and Poisoned jobs that are still kept.")
 CONSUMER_LAG: Final = Metric("gantline_consumer_lag_events", "gauge", ("consumer",),
     "Events that a durable consumer has still to read; they hold back retention.")
+CONSUMER_LAG_SECONDS: Final = Metric("gantline_consumer_lag_seconds", "gauge", ("consumer",),
+    "How long the oldest event has waited that a durable consumer has still to read.")
 RETENTION_LAG: Final = Metric("gantline_retention_lag_seconds", "gauge", (),
     "How long the oldest ended job has been past its retention; 0 where none is.")
+GATE_CLOSED: Final = Metric("gantline_gate_closed", "gauge", ("gate",),
+    "Whether a gate lets nothing through: 1 or 0.")
+GATE_OPENS: Final = Metric("gantline_gate_opens_in_seconds", "gauge", ("gate",),
+    "How long until a gate has room again; 0 where it has.")
+GROUPS_WAITING: Final = Metric("gantline_groups_waiting", "gauge", ("job_type",),
+    "Groups of which due jobs wait, of types that limit the runs of each group; up to 1,000.")
+HELD_BACK: Final = Metric("gantline_jobs_held_back", "gauge", ("job_type", "limit"),
+    "Due jobs that a limit holds back: of their group, of their type, or of a gate.")
 PROCESS_UP: Final = Metric("gantline_process_up", "gauge", ("process",),
     "Whether a worker process of this supervisor answers: 1 or 0.")
 # fmt: on
@@ -94,7 +104,9 @@ OF_THE_STORE: Final = (
     OLDEST,
     DEAD,
     CONSUMER_LAG,
+    CONSUMER_LAG_SECONDS,
     RETENTION_LAG,
+    *(GATE_CLOSED, GATE_OPENS, GROUPS_WAITING, HELD_BACK),
 )
 """The same in every process that uses the store: take the maximum, never the sum."""
 OF_A_PROCESS: Final = (

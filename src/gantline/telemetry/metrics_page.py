@@ -11,7 +11,9 @@ import msgspec
 from gantline.contract.query import LaneCounts
 from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
-from gantline.manager.cursors import lags
+from gantline.flow.limits import Limits
+from gantline.flow.pressure import Pressure, measure_pressure
+from gantline.manager.cursors import lags, unread_since
 from gantline.manager.pruner import retention_lag
 from gantline.runtime import monotonic
 from gantline.telemetry.health import WatchedApp
@@ -48,8 +50,12 @@ class StoreCounts(NamedTuple):
     depths: list[Depth]
     lags: Mapping[str, int]
     """How many events each durable consumer has still to read."""
+    lag_seconds: Mapping[str, float]
+    """How long the oldest of them has waited."""
     retention_lag_seconds: float
     """How long the oldest ended job has been past its retention."""
+    pressure: Pressure
+    """What limits hold back."""
 
 
 class KnownLabels(msgspec.Struct, frozen=True):
@@ -91,13 +97,17 @@ class Depths:
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
                 lanes, now = await store.counts(tenant_id=None), await store.ping()
-                consumer_lags = await lags(store)
+                consumer_lags, since = await lags(store), await unread_since(store)
                 overdue = await retention_lag(store, self._retention())
+                limits = Limits(store)
+                await limits.refresh()
+                pressure = await measure_pressure(store, limits, lanes, now)
         except Exception as error:
             _log.warning("the queues cannot be counted: %s", str(error) or type(error).__name__)
             return None
         depths = sum_by_label(lanes, now, self._known())
-        return StoreCounts(depths, consumer_lags, overdue.total_seconds())
+        waits = {name: max(0.0, (now - at).total_seconds()) for name, at in since.items()}
+        return StoreCounts(depths, consumer_lags, waits, overdue.total_seconds(), pressure)
 
 
 def sum_by_label(lanes: Collection[LaneCounts], now: datetime, known: KnownLabels) -> list[Depth]:

@@ -12,6 +12,7 @@ from prometheus_client.core import (
 
 from gantline.contract.status import JobStatus
 from gantline.contract.webhook import DELIVERY_TYPE
+from gantline.flow.pressure import NO_PRESSURE
 from gantline.telemetry import metrics
 from gantline.telemetry.loop_watch import LoopWatch
 from gantline.telemetry.metrics import Histogram, TypeFigures
@@ -113,10 +114,19 @@ def store_families(counted: StoreCounts | None) -> Iterator[Metric]:
         for status, count in (("Failed", one.failed), ("Poisoned", one.poisoned))
     ]
     yield _family(metrics.DEAD, dead)
-    lags = counted.lags.items() if counted else ()
-    yield _family(metrics.CONSUMER_LAG, [((name,), lag) for name, lag in lags])
+    lags = counted.lags if counted else {}
+    yield _family(metrics.CONSUMER_LAG, [((name,), lag) for name, lag in lags.items()])
+    waits = counted.lag_seconds if counted else {}
+    yield _family(metrics.CONSUMER_LAG_SECONDS, [((name,), waits.get(name, 0.0)) for name in lags])
     overdue = [((), counted.retention_lag_seconds)] if counted else []
     yield _family(metrics.RETENTION_LAG, overdue)
+    pressure = counted.pressure if counted else NO_PRESSURE
+    seconds = [((gate,), wait) for gate, wait in pressure.gates.items()]
+    yield _family(metrics.GATE_CLOSED, [(gate, float(wait > 0)) for gate, wait in seconds])
+    yield _family(metrics.GATE_OPENS, seconds)
+    groups = [((kind,), count) for kind, count in pressure.groups.items()]
+    yield _family(metrics.GROUPS_WAITING, groups)
+    yield _family(metrics.HELD_BACK, list(pressure.held_back.items()))
 
 
 def _family(metric: metrics.Metric, rows: LabelledRows) -> Metric:

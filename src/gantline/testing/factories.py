@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from gantline.contract.flow import TypeFlow
 from gantline.contract.job import Job
 from gantline.contract.payload import encode_payload
 from gantline.contract.query import LaneRequest
@@ -44,11 +45,12 @@ def lane_requests(
     queue: str = "default",
     at_most: dict[str, int] | None = None,
     suspects: tuple[int, ...] = (),
+    flow: tuple[TypeFlow, ...] = (),
 ) -> tuple[LaneRequest, ...]:
     """Make the request of a claim; for the default type if none is named."""
     kinds = job_types or (JOB_TYPE,)
     limits = tuple((at_most or {}).items())
-    return (LaneRequest(queue, kinds, limit, at_most=limits, suspects=suspects),)
+    return (LaneRequest(queue, kinds, limit, at_most=limits, suspects=suspects, flow=flow),)
 
 
 async def register_sessions(store: JobStore, *names: str) -> None:

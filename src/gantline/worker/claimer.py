@@ -15,6 +15,7 @@ from gantline.contract.errors import Forbidden, SessionNotRegistered, StoreUnava
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.status import Event
+from gantline.flow.limits import Limits
 from gantline.manager.manager import JobManager
 from gantline.manager.switches import Switches
 from gantline.runtime import jittered, monotonic, new_uuid
@@ -38,6 +39,7 @@ class Claimer:
         registry: HandlerRegistry,
         slots: Slots,
         switches: Switches,
+        limits: Limits,
         session: str,
         *,
         lease: timedelta,
@@ -56,6 +58,7 @@ class Claimer:
         self._registry = registry
         self._slots = slots
         self._switches = switches
+        self._limits = limits
         self._session = session
         self._lease = lease
         self._longest_wait = longest_wait
@@ -143,7 +146,8 @@ class Claimer:
                 await asyncio.sleep(0)  # what has started goes first
             elif self._slots.was_asked_everywhere and not self._is_over:
                 self._slots.ask_again()
-                await self._wait_for(self._woken, wait)
+                shortened = await self._limits.shortened(wait, self._registry.job_types)
+                await self._wait_for(self._woken, shortened)
                 wait = min(2 * wait, self._longest_wait().total_seconds())
 
     async def _claim_beside(self) -> None:
@@ -191,6 +195,7 @@ class Claimer:
     async def _claim_some(self) -> bool:
         # A switch that is changed comes with a hint of its own, where hints come at all.
         await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        await self._limits.refresh()
         if (is_closed := self._switches.closed is not None) != self._is_closed:
             self._is_closed = is_closed
             closed = f"{self._switches.refusal} Nothing is claimed."
@@ -206,7 +211,7 @@ class Claimer:
             return False
         asked_at = monotonic()
         with self._slots.kept_for(requests):
-            runs = await self._claimed(requests)
+            runs = await self._claimed(self._limits.applied_to(requests))
         self._slots.found(requests, runs)
         self.looked_at = monotonic()
         if len(runs) < sum(request.limit for request in requests):
@@ -220,6 +225,7 @@ class Claimer:
     async def _claim_suspects(self) -> bool:
         """From one queue after the other, since a group is as large as all slots allow."""
         await self._switches.refresh(max_age_seconds=SWITCHES_SECONDS)
+        await self._limits.refresh()
         job_types = self._switches.running(self._registry.job_types)
         logged = self._registry.logging(Event.STARTED)
         paused = self._switches.paused_queues
@@ -235,7 +241,7 @@ class Claimer:
                 continue
             asked_at = monotonic()
             with self._slots.kept_for([request]):
-                runs = await self._claimed([request])
+                runs = await self._claimed(self._limits.applied_to([request]))
             if runs:
                 self._start(runs, asked_at)
                 return True

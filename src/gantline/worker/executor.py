@@ -27,6 +27,7 @@ from gantline.contract.outcome import (
     ErrorInfo,
     Failure,
     Outcome,
+    Released,
     Snoozed,
     Success,
     Unreadable,
@@ -50,7 +51,7 @@ Call = Callable[[Callable[[], Any]], Awaitable[Any]]
 # A payload of a version that this worker does not know yet waits for a newer worker.
 _WAIT_FOR_NEWER_WORKER: Final = timedelta(seconds=30)
 
-_NOT_DECODED: Final = (Unreadable, Failure, Snoozed)
+_NOT_DECODED: Final = (Unreadable, Failure, Snoozed, Released)
 _SIGNALS: Final = (BaseException, *get_args(Outcome))
 _STRUCTS_AND_ERRORS: Final = (BaseException, msgspec.Struct)
 
@@ -232,6 +233,8 @@ def _request_for(active: ActiveRun, payload: Any, *, audits: bool) -> Request:
 
 def _decode(handler: Handler, run: Run) -> Any:
     job = run.job
+    if run.has_expired:
+        return Released()  # unstarted, and so it ends
     if job.payload_version > handler.version:
         return Snoozed(_WAIT_FOR_NEWER_WORKER)
     if not handler.signature.takes_payload:

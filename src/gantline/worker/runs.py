@@ -13,6 +13,7 @@ from gantline.contract.outcome import Outcome, Released, Success, TypeDisabled
 from gantline.contract.snapshot import Run, RunRef
 from gantline.contract.status import Event
 from gantline.contract.submission import NewJob
+from gantline.flow.limits import Limits
 from gantline.manager.manager import Ending, JobManager, Settled
 from gantline.manager.observer import Observer, notify
 from gantline.manager.switches import Switches
@@ -53,6 +54,7 @@ class Runs:
         registry: HandlerRegistry,
         slots: Slots,
         switches: Switches,
+        limits: Limits,
         settings: WorkerSettings,
         session_id: str,
         *,
@@ -70,6 +72,7 @@ class Runs:
         self._registry = registry
         self._slots = slots
         self._switches = switches
+        self._limits = limits
         self._settings = settings
         self._stop_seconds = 2 * settings.deadline_grace.total_seconds()
         self._clock = clock
@@ -157,7 +160,7 @@ class Runs:
         if logged and any(run.job.job_type in logged for run in runs):
             self._announcer.events()
         self.suspects.add(runs)
-        if runs_alone(runs[0], self._slots.total):  # then it is the only one
+        if runs_alone(runs[0].crashes, self._slots.total):  # then it is the only one
             self._claimer.hold_back()
             self._quarantine = asyncio.create_task(self._run_alone(runs[0], asked_at))
         else:
@@ -242,6 +245,7 @@ class Runs:
             self._forget([active.ref])
             self._announcer.work()
             self._announcer.events()
+            self._free_places([active.run])
         elif active.was_cancelled_by_nobody and self._is_loop_ending():
             self.are_torn_down = True
             self._free_slot(active.run)
@@ -325,9 +329,16 @@ class Runs:
                 self._discard(ending.run)
         if follow_ups:
             self._announcer.work(follow_ups[0].job.job_id)
+        self._free_places([ending.run for ending, _ in answers])
         self._announcer.events()
         self._forget([ending.run.ref for ending, _ in answers])
         self._on_ended(len(answers))
+
+    def _free_places(self, runs: Sequence[Run]) -> None:
+        """Where their types have limits, others may start now: here, or where there is a slot."""
+        if self._limits.frees_a_place(runs):
+            self._claimer.wake()
+            self._announcer.work()
 
     def _discard(self, run: Run) -> None:
         self.counts["discarded"] += 1

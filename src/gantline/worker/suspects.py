@@ -78,7 +78,7 @@ class Suspects:
         return free if any(free) else ()
 
 
-def runs_alone(run: Run, slots: int) -> bool:
-    """Whether nothing at all may run beside it in this process."""
-    times = run.crashes - SUSPECT_AFTER_CRASHES + 1
-    return run.crashes >= MOST_CRASHES_COUNTED or (times > 0 and slots >> times == 0)
+def runs_alone(crashes: int, slots: int) -> bool:
+    """Whether nothing at all may run in this process beside a job that was in so many crashes."""
+    times = crashes - SUSPECT_AFTER_CRASHES + 1
+    return crashes >= MOST_CRASHES_COUNTED or (times > 0 and slots >> times == 0)

@@ -14,9 +14,11 @@ from gantline.consumers.event_reader import CONSUMER_LEASE, DeclaredConsumer
 from gantline.contract.capabilities import StorageSettings
 from gantline.contract.clock import Clock
 from gantline.contract.errors import Forbidden
+from gantline.contract.flow import TypeFlow
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
 from gantline.contract.wakeup import Hint, Wakeup
+from gantline.flow.limits import Limits
 from gantline.manager.maintenance import Chore
 from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
@@ -70,6 +72,8 @@ class Worker:
         observer: Observer | None = None,
         chores: Sequence[Chore] = (),
         storage: StorageSettings,
+        limits: Limits,
+        flows: Sequence[TypeFlow] = (),
         consumers: Sequence[DeclaredConsumer] = (),
         schedules: Sequence[Schedule] = (),
         state: Any = None,
@@ -78,12 +82,15 @@ class Worker:
         exit_process: Callable[[int], object] = exit_process,
     ) -> None:
         """`chores` are what the maintenance does beside its own; `find_type` gives job types.
+        `flows` are the limits that its code declares.
 
         `admit` is asked at every registration for the id of this worker's key; Forbidden ends it.
         """
         self._store = store
         self._chores = chores
         self._storage = storage
+        self._limits = limits
+        self._flows = flows
         self._registry = registry
         self._settings = settings
         self._slots = Slots(settings, _limits(registry))
@@ -222,11 +229,13 @@ class Worker:
 
     async def _open(self) -> None:
         self._switches.invalidate()  # what the application has read may be old
+        self._limits.invalidate()
         self._assemble()
         try:
             async with asyncio.timeout(None) as self._limit:  # which a stop sets
                 await self._take_over.open()
                 await declare_crash_budgets(self._store, self._registry.crash_budgets)
+                await self._limits.declare(self._flows)
                 await self._register()
                 await self._consumers.begin()
                 await self._runs.keeper.start()
@@ -269,6 +278,7 @@ class Worker:
             self._registry,
             self._slots,
             self._switches,
+            self._limits,
             self._settings,
             self.session_id,
             clock=self._clock,
@@ -285,6 +295,7 @@ class Worker:
             self._registry,
             self._slots,
             self._switches,
+            self._limits,
             self.session_id,
             lease=self._settings.lease,
             longest_wait=self._longest_wait,
@@ -335,6 +346,7 @@ class Worker:
                 self._runs.keeper.beat_now()
             case Hint.SWITCHED:
                 self._switches.invalidate()
+                self._limits.invalidate()
                 self._claimer.wake()
             case Hint.WATCHED:
                 self._announcer.watched()
@@ -439,11 +451,17 @@ class Worker:
                 started_at=self._started_at,
                 last_seen_at=self._clock.now(),
                 queues=self._settings.queues,
+                slots=self._slots.total,
+                concurrency=tuple((one.names, one.concurrency) for one in _limits(self._registry)),
                 job_types=self._registry.job_types,
                 consumers=self._consumers.names,
                 schedules=self._schedules.declared_keys,
                 schedules_mark=self._schedules.mark,
+                no_handler_grace_seconds=None
+                if self._settings.maintain_every is None
+                else self._storage.no_handler_grace.total_seconds(),
                 draining=self.is_draining,
+                trouble=self._standstill.cause() or "",
                 key_id=key_id,
             ),
         )

@@ -84,6 +84,8 @@ class Acting(Operations):
             delay_seconds=edited.delay_seconds,
             payload_version=old.payload_version if keeps_payload else None,
             parent_job_id=old.job_id,
+            # Of another payload its type makes another group, where it makes one.
+            group=old.group if keeps_payload or not self._submitter.has_groups(old) else None,
         )
         key = self._submitter.request_key(call, call.raw_body, tenant_id=old.tenant_id)
         new = await self._submitter.prepare(call, asked, key, named=edited)

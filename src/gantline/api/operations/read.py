@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from starlette.responses import Response
 
@@ -24,13 +24,19 @@ from gantline.api.views import (
     listed_job,
     poll_headers,
     status_document,
+    why_document,
 )
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import InvalidInput
-from gantline.contract.query import JobFilter
+from gantline.contract.query import Cursor, JobFilter, Page
 from gantline.contract.snapshot import JobSnapshot
 from gantline.contract.status import DerivedState, JobStatus, State, parse_state
+from gantline.runtime import monotonic
+from gantline.why.explain import explain
+
+# So long a list goes on where it has found nothing yet; then its page is empty, with a cursor.
+_SEARCH_SECONDS: Final = 2.0
 
 
 class _Shown(TypedDict):
@@ -85,7 +91,7 @@ class JobReading(Operations):
     ) -> Response:
         """Answer a page. The filter is narrowed already; each job is checked as well."""
         after = None if cursor is None else read_cursor(cursor)
-        page = await self._jobs.store.find(job_filter, limit=limit, after=after)
+        page = await self._find(job_filter, limit, after)
         now = self._jobs.clock.now()
         items = [
             listed_job(job, now, with_error_type=await self._shows_error_type(call, job))
@@ -94,6 +100,14 @@ class JobReading(Operations):
         ]
         further = None if page.next is None else cursor_text(page.next)
         return page_response(call, JobPage(items=items, next_cursor=further))
+
+    async def _find(self, job_filter: JobFilter, limit: int, after: Cursor | None) -> Page:
+        """Read a page; while nothing is in the part that the store reads at once, read the next."""
+        until = monotonic() + _SEARCH_SECONDS
+        page = await self._jobs.store.find(job_filter, limit=limit, after=after)
+        while not page.items and page.next and monotonic() < until:
+            page = await self._jobs.store.find(job_filter, limit=limit, after=page.next)
+        return page
 
     async def history(self, call: Call) -> Response:
         job = await self._access.job(call)
@@ -107,6 +121,12 @@ class JobReading(Operations):
         rows = await self._jobs.store.history(job.job.job_id, tenant_id=job.job.tenant_id)
         shown = await self._shown(call, job)
         return JsonResponse(200, AttemptsDocument(items=attempts_of(job, rows, **shown)))
+
+    async def why(self, call: Call) -> Response:
+        job = await self._access.job(call)
+        view = await self._access.view(call, job.job.tenant_id)
+        why = await explain(self._jobs.store, job, view=view)
+        return JsonResponse(200, why_document(why), cache=PRIVATE)
 
     async def _shown(self, call: Call, job: JobSnapshot) -> _Shown:
         """The names of workers are those of hosts, which not every submitter may see."""

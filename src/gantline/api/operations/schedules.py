@@ -155,6 +155,7 @@ class ScheduleOperations(Operations):
                 job_type=sent.job_type,
                 payload=sent.payload,
                 subject_id=sent.subject_id,
+                group=sent.group,
                 queue=sent.queue,
                 priority=sent.priority,
                 max_attempts=sent.max_attempts,

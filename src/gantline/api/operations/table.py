@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gantline.api import documents, requests
+from gantline.api import documents, limit_documents, requests
 from gantline.api.operation import EventText, Html, Operation, Parts, RequestHeader
 from gantline.api.operations.act import Acting
 from gantline.api.operations.audit import AuditTrail
@@ -10,6 +10,7 @@ from gantline.api.operations.dead import DeadLetters
 from gantline.api.operations.documentation import Documentation
 from gantline.api.operations.follow import Follow
 from gantline.api.operations.job_types import JobTypes
+from gantline.api.operations.limits import LimitOperations
 from gantline.api.operations.queues import Queues
 from gantline.api.operations.read import JobReading
 from gantline.api.operations.schedules import ScheduleOperations
@@ -116,6 +117,7 @@ def operations_of(parts: Parts) -> list[Operation]:
     submitting, reading, acting = Submitting(parts), JobReading(parts), Acting(parts)
     dead, statistics, queues = DeadLetters(parts, reading), Statistics(parts), Queues(parts)
     job_types, webhooks = JobTypes(parts), WebhookOperations(parts)
+    limits = LimitOperations(parts)
     schedules, audit, follow = ScheduleOperations(parts), AuditTrail(parts), Follow(parts)
     # By hand, since it is a table: one row would otherwise be a dozen lines.
     # fmt: off
@@ -148,6 +150,9 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("getAttempts", "GET", "/api/jobs/{job_id}/attempts", "jobs",
             Action.READ, "List the runs of a job, oldest first; the last may be going on.",
             reading.attempts, {200: documents.AttemptsDocument}, _JOB, is_long=True),
+        Operation("whyJob", "GET", "/api/jobs/{job_id}/why", "jobs",
+            Action.READ, "Say why a job waits: what hinders it, and what to do.",
+            reading.why, {200: documents.WhyDocument}, _JOB, is_long=True),
         Operation("cancelJob", "POST", "/api/jobs/{job_id}/cancel", "jobs",
             Action.CANCEL,
             "Cancel a job: 200 when it is, 202 when its run has been asked to stop.",
@@ -229,6 +234,28 @@ def operations_of(parts: Parts) -> list[Operation]:
         Operation("getJobType", "GET", "/api/job-types/{job_type:path}", "job types",
             Action.READ_TYPES, "Show a type of job.",
             job_types.get, {200: documents.JobTypeDocument}, _NOT_FOUND),
+
+        Operation("listLimits", "GET", "/api/limits", "limits",
+            Action.READ_TYPES,
+            "List how many jobs of each type may run at once, and how many may start in a time.",
+            limits.listed, {200: limit_documents.LimitsDocument}, is_long=True),
+        Operation("listGates", "GET", "/api/gates", "limits",
+            Action.READ_WORKERS, "List the gates of all rates, and which of them are closed.",
+            limits.gates, {200: limit_documents.GatesDocument}, is_long=True),
+        Operation("listGroups", "GET", "/api/limits/{job_type:path}/groups", "limits",
+            Action.STATISTICS, "List the groups of which jobs of a type wait or run.",
+            limits.groups, {200: limit_documents.GroupsPage}, _NOT_FOUND,
+            query=limit_documents.GroupsQuery, is_long=True),
+        Operation("getLimits", "GET", "/api/limits/{job_type:path}", "limits",
+            Action.READ_TYPES, "Show the limits of a type, and where they come from.",
+            limits.get, {200: limit_documents.LimitDocument}),
+        Operation("setLimits", "PUT", "/api/limits/{job_type:path}", "limits",
+            Action.MANAGE_TYPES,
+            "Set limits of a type over those that its code declares, for all tenants.",
+            limits.set, {200: limit_documents.LimitDocument}, body=limit_documents.LimitsToSet),
+        Operation("clearLimits", "DELETE", "/api/limits/{job_type:path}", "limits",
+            Action.MANAGE_TYPES, "Let the limits that its code declares hold again.",
+            limits.clear, {200: limit_documents.LimitDocument}, query=limit_documents.ClearQuery),
 
         Operation("listWebhooks", "GET", "/api/webhooks", "webhooks",
             Action.MANAGE_WEBHOOKS, "List the tenant's webhooks, oldest first.",

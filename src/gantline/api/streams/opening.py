@@ -6,6 +6,7 @@ from uuid import UUID
 
 from gantline.api.port import Jobs
 from gantline.api.seal import NO_NUMBER
+from gantline.api.searching import find_each
 from gantline.api.streams.feed import Feed, TooOld
 from gantline.api.streams.subscription import EventFilter, StreamedEvent, Subscription
 from gantline.contract.errors import JobNotFound
@@ -75,8 +76,8 @@ class Opener:
     async def _states(self, event_filter: EventFilter) -> list[JobSnapshot]:
         """The jobs that are named; where none is, the newest of those that have not ended."""
         if not event_filter.job_ids:
-            page = await self._jobs.store.find(event_filter.living, limit=_MOST_LIVING)
-            return list(page.items)
+            living = find_each(self._jobs.store, event_filter.living, _MOST_LIVING)
+            return [job async for job in living]
         found = await self._jobs.store.get(sorted(event_filter.job_ids), tenant_id=None)
         return [job for job in found if job is not None and event_filter.admits(job.job)]
 

@@ -1,9 +1,11 @@
 """One job in memory: its state, and how others see it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from gantline.contract.flow import GroupState
 from gantline.contract.job import Job
 from gantline.contract.query import JobFilter
 from gantline.contract.snapshot import CurrentRun, JobSnapshot, LogEntry, Run, rank
@@ -14,6 +16,8 @@ from gantline.contract.transition import Transition
 from gantline.stores.filters import matches
 
 Lane = tuple[str, str]
+Group = tuple[str, str]
+"""Tenant and group."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,10 @@ class Entry:
     @property
     def lane(self) -> Lane:
         return (self.job.queue, self.job.job_type)
+
+    @property
+    def group(self) -> Group:
+        return (self.job.tenant_id, self.job.group)
 
     @property
     def rank(self) -> int:
@@ -203,4 +211,18 @@ def _current_run(lease: Lease) -> CurrentRun:
         percent=lease.percent,
         phase=lease.phase,
         cancel_requested=lease.cancel_requested,
+    )
+
+
+def group_state(entries: Sequence[Entry], now: datetime) -> GroupState:
+    """What is shown of a group, by its Queued and Running jobs."""
+    tenant_id, group = entries[0].group
+    due = [entry.run_at for entry in entries if entry.run_at and entry.run_at <= now]
+    waiting = sum(entry.status is JobStatus.QUEUED for entry in entries)
+    return GroupState(
+        tenant_id=tenant_id,
+        group=group,
+        waiting=waiting,
+        running=len(entries) - waiting,
+        oldest_due_at=min(due, default=None),
     )

@@ -5,11 +5,12 @@ One entry per job, one lock around every verb. Keeps nothing when the process en
 
 import bisect
 import heapq
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from threading import RLock
 from typing import Any, Final, assert_never
 from uuid import UUID
@@ -19,6 +20,7 @@ import msgspec
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, later
 from gantline.contract.errors import SessionNotRegistered, StoreMisconfigured
+from gantline.contract.flow import GateState, GroupPage, no_such_position
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -45,7 +47,15 @@ from gantline.contract.results import (
     Renewal,
     Stale,
 )
-from gantline.contract.snapshot import JobSnapshot, LogEntry, LoggedEvent, Progress, Run, RunRef
+from gantline.contract.snapshot import (
+    NEW_VERSION,
+    JobSnapshot,
+    LogEntry,
+    LoggedEvent,
+    Progress,
+    Run,
+    RunRef,
+)
 from gantline.contract.status import DEAD, Event, JobStatus, Reason
 from gantline.contract.store import StoreTransaction
 from gantline.contract.stored import (
@@ -70,9 +80,11 @@ from gantline.contract.transition import (
     refusal,
 )
 from gantline.runtime import monotonic, new_uuid
-from gantline.stores.memory.entry import Entry, Lane, Lease
+from gantline.stores.memory.entry import Entry, Group, Lane, Lease, group_state
+from gantline.stores.memory.limits import Allowance, Gates
 from gantline.stores.memory.records import Records
-from gantline.stores.ranks import RANKS, SUSPECT_CRASHES
+from gantline.stores.memory.turns import PLAIN, Heaps, Turns, Waiting
+from gantline.stores.ranks import RANKS, SUSPECT_CRASHES, ranks_before
 
 CAPABILITIES: Final = Capabilities(
     durability="none",
@@ -83,6 +95,8 @@ CAPABILITIES: Final = Capabilities(
     event_lag=timedelta(0),
     count_staleness=timedelta(0),
     max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+    turns=True,
+    limits=True,
 )
 
 KeyIdentity = tuple[str, str, str, str]
@@ -95,9 +109,17 @@ class _HeldKey:
     until: datetime | None
 
 
-# An item in the heap of a lane and rank. It stays there when its job changes: see `_is_current`.
-# The id is there as a number too, since a heap compares it often, and UUIDs compare in Python.
-_Waiting = tuple[datetime, int, int, UUID]
+_LAST_ID: Final = 1 << 128
+
+
+def _before(heap: list[Waiting], position: tuple[datetime, int]) -> Iterator[Waiting]:
+    """Give what a heap has before a position, without looking at much else."""
+    indexes = [0]
+    while indexes:
+        index = indexes.pop()
+        if index < len(heap) and heap[index] < position:
+            yield heap[index]
+            indexes += (2 * index + 1, 2 * index + 2)
 
 
 class MemoryStore:
@@ -111,9 +133,13 @@ class MemoryStore:
 
     def _reset(self) -> None:
         self._jobs: dict[UUID, Entry] = {}
-        self._waiting: dict[Lane, dict[int, list[_Waiting]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        self._plain: dict[tuple[str, int], Heaps] = defaultdict(dict)
+        """What waits without a group, by queue and rank."""
+        self._turns: dict[tuple[str, int], Turns] = {}
+        """Where groups wait too."""
+        self._gates = Gates()
+        self._expiring: dict[UUID, datetime] = {}
+        """When jobs expire; those that have begun stay until the next look."""
         self._running: dict[UUID, Entry] = {}
         self._keys: dict[KeyIdentity, _HeldKey] = {}
         self._records = Records()
@@ -187,6 +213,8 @@ class MemoryStore:
         )
         self._jobs[job.job_id] = entry
         self._enqueue(entry, run_at)
+        if job.expires_at is not None:
+            self._expiring[job.job_id] = job.expires_at
         for key in new.keys:
             self._take(key, job.job_id, now)
         if new.logged:
@@ -236,14 +264,12 @@ class MemoryStore:
             now = self._clock.now()
             if self._records.current(SESSIONS, session, now) is None:
                 raise SessionNotRegistered(session)
-            due = [
-                (entry, request) for request in requests for entry in self._take_due(request, now)
-            ]
             runs = []
-            for entry, request in due:
-                runs.append(self._start(entry, session, claim_id, now, lease))
-                if entry.job.job_type in request.logged:
-                    self._log(entry, entry.event_entry(Event.STARTED, Reason.STARTED, now))
+            for request in requests:
+                for entry in self._take_due(request, now):
+                    runs.append(self._start(entry, session, claim_id, now, lease))
+                    if entry.job.job_type in request.logged:
+                        self._log(entry, entry.event_entry(Event.STARTED, Reason.STARTED, now))
             return runs
 
     def _take_due(self, request: LaneRequest, now: datetime) -> list[Entry]:
@@ -258,22 +284,56 @@ class MemoryStore:
     def _take_crashed(
         self, request: LaneRequest, crashes: int, limit: int, now: datetime
     ) -> list[Entry]:
-        """Take due jobs that were in so many crashes, by priority, time due and id."""
+        """Take due jobs that were in so many crashes."""
         taken: list[Entry] = []
-        room = dict(request.at_most)
+        allowance = self._allowance(request, now)
         for rank in RANKS[crashes]:
-            while len(taken) < limit:
-                kinds = [kind for kind in request.job_types if room.get(kind, limit) > 0]
-                heaps = [self._waiting[request.queue, kind][rank] for kind in kinds]
-                entry = self._pop_first_due(heaps, rank, now)
-                if entry is None:
-                    break
-                taken.append(entry)
-                if entry.job.job_type in room:
-                    room[entry.job.job_type] -= 1
+            name = (request.queue, rank)
+            if len(taken) < limit and (name in self._turns or self._plain.get(name)):
+                draw = self._draw(request.queue, rank, allowance, now)
+                taken += islice(draw, limit - len(taken))
+                self._forget_turns(request.queue, rank)
         return taken
 
-    def _pop_first_due(self, heaps: list[list[_Waiting]], rank: int, now: datetime) -> Entry | None:
+    def _allowance(self, request: LaneRequest, now: datetime) -> Allowance:
+        return Allowance(request, self._running.values(), self._gates, now)
+
+    def _forget_turns(self, queue: str, rank: int) -> None:
+        """Where no group waits any more, plain jobs need no turns."""
+        turns = self._turns.get((queue, rank))
+        if turns and turns.only_plain:
+            del self._turns[queue, rank]
+
+    def _draw(self, queue: str, rank: int, allowance: Allowance, now: datetime) -> Iterator[Entry]:
+        """Take what is due and allowed: groups in turns, suspects by time due and id."""
+        turns = self._turns.get((queue, rank))
+        if turns is None:
+            plain = (PLAIN, self._plain[queue, rank])
+            return self._draw_of((plain,), rank, allowance, now)
+        if rank in RANKS[0]:
+            return turns.deal(lambda *group: self._draw_of((group,), rank, allowance, now))
+        return self._draw_of(turns, rank, allowance, now)
+
+    def _draw_of(
+        self, groups: Iterable[tuple[Group, Heaps]], rank: int, allowance: Allowance, now: datetime
+    ) -> Iterator[Entry]:
+        """Take what is due and allowed of these groups, by time due and id."""
+        waiting: list[list[Waiting]] | None = None
+        while True:
+            if waiting is None or allowance.is_bounded:
+                waiting = [
+                    heaps[kind]
+                    for group, heaps in groups
+                    for kind in allowance.types(group)
+                    if kind in heaps
+                ]
+            entry = self._pop_first_due(waiting, rank, now)
+            if entry is None:
+                return
+            allowance.use(entry)
+            yield entry
+
+    def _pop_first_due(self, heaps: list[list[Waiting]], rank: int, now: datetime) -> Entry | None:
         for heap in heaps:
             while heap and not self._is_current(heap[0], rank):
                 heapq.heappop(heap)
@@ -283,7 +343,7 @@ class MemoryStore:
         *_, job_id = heapq.heappop(min(due, key=lambda heap: heap[0]))
         return self._jobs[job_id]
 
-    def _is_current(self, waiting: _Waiting, rank: int) -> bool:
+    def _is_current(self, waiting: Waiting, rank: int) -> bool:
         run_at, _, version, job_id = waiting
         entry = self._jobs.get(job_id)
         return (
@@ -294,9 +354,17 @@ class MemoryStore:
 
     def _enqueue(self, entry: Entry, run_at: datetime) -> None:
         entry.run_at = run_at
-        heap = self._waiting[entry.lane][entry.rank]
-        job_id = entry.job.job_id
-        heapq.heappush(heap, (run_at, job_id.int, entry.version, job_id))
+        job = entry.job
+        heap = self._heaps_of(job.queue, entry.rank, entry.group).setdefault(job.job_type, [])
+        heapq.heappush(heap, (run_at, job.job_id.int, entry.version, job.job_id))
+
+    def _heaps_of(self, queue: str, rank: int, group: Group) -> Heaps:
+        plain = self._plain[queue, rank]
+        if group == PLAIN:
+            return plain
+        if (queue, rank) not in self._turns:
+            self._turns[queue, rank] = Turns(plain)
+        return self._turns[queue, rank].heaps(group)
 
     def _start(
         self, entry: Entry, session: str, claim_id: UUID, now: datetime, lease: timedelta
@@ -368,6 +436,21 @@ class MemoryStore:
                 if entry.lease and entry.lease.until <= now and (after is None or job_id > after)
             ]
             return late[: at_most(limit)]
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        with self._lock:
+            now = self._clock.now()
+            self._expiring = {
+                job_id: at for job_id, at in self._expiring.items() if self._is_new(job_id)
+            }
+            late = sorted((at, job_id) for job_id, at in self._expiring.items() if at <= now)
+            return [job_id for _, job_id in late[: at_most(limit)]]
+
+    def _is_new(self, job_id: UUID) -> bool:
+        entry = self._jobs.get(job_id)
+        if entry is None:
+            return False
+        return entry.status is JobStatus.QUEUED and entry.version == NEW_VERSION
 
     def _shorten_leases(self, now: datetime) -> None:
         for entry in self._running.values():
@@ -460,6 +543,8 @@ class MemoryStore:
             self._take(key, entry.job.job_id, now)
         for write in transition.records:
             self._records.write(write, now)
+        if transition.closes:
+            self._gates.close(transition.closes, later(now, transition.delay))
 
     def _move(self, transition: Transition, entry: Entry, now: datetime) -> None:
         entry.status = transition.to
@@ -505,11 +590,12 @@ class MemoryStore:
         limit = at_most(limit)
         with self._lock:
             now = self._clock.now()
-            found = [entry for entry in self._jobs.values() if entry.matches(job_filter, now)]
-            if after:
-                found = [
-                    entry for entry in found if entry.position < (after.created_at, after.job_id)
-                ]
+            before = (after.created_at, after.job_id) if after else None
+            found = [
+                entry
+                for entry in self._jobs.values()
+                if (before is None or entry.position < before) and entry.matches(job_filter, now)
+            ]
             found = heapq.nlargest(limit + 1, found, key=lambda entry: entry.position)
             items = tuple(entry.snapshot() for entry in found[:limit])
             return Page(
@@ -532,6 +618,88 @@ class MemoryStore:
                 elif entry.run_at:
                     counts.oldest_due_at = min(entry.run_at, counts.oldest_due_at or entry.run_at)
             return [lanes[lane] for lane in sorted(lanes)]
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        with self._lock:
+            entry = self._visible(job_id, tenant_id)
+            if entry is None or entry.run_at is None:
+                return None
+            before = self._waiting_before(entry, entry.run_at, frozenset(job_types))
+            looked_at = [self._jobs[one] for one in islice(before, at_most(limit))]
+            return Counter(
+                one.priority for one in looked_at if tenant_id in (None, one.job.tenant_id)
+            )
+
+    def _waiting_before(
+        self, entry: Entry, run_at: datetime, job_types: Collection[str]
+    ) -> Iterator[UUID]:
+        queue, own_rank = entry.job.queue, entry.rank
+        everything_due = (self._clock.now(), _LAST_ID)
+        for rank in ranks_before(own_rank):
+            for _, heaps in self._groups_in(queue, rank):
+                yield from self._before(heaps, rank, job_types, everything_due)
+        position = min((run_at, entry.job.job_id.int), everything_due)
+        groups = dict(self._groups_in(queue, own_rank))
+        if own_rank not in RANKS[0]:  # suspects take no turns
+            for heaps in groups.values():
+                yield from self._before(heaps, own_rank, job_types, position)
+            return
+        own = 0
+        for job_id in self._before(groups.pop(entry.group), own_rank, job_types, position):
+            own += 1
+            yield job_id
+        for heaps in groups.values():
+            yield from islice(self._before(heaps, own_rank, job_types, everything_due), own)
+
+    def _groups_in(self, queue: str, rank: int) -> Iterable[tuple[Group, Heaps]]:
+        return self._turns.get((queue, rank)) or ((PLAIN, self._plain[queue, rank]),)
+
+    def _before(
+        self, heaps: Heaps, rank: int, job_types: Collection[str], position: tuple[datetime, int]
+    ) -> Iterator[UUID]:
+        for kind in job_types:
+            for waiting in _before(heaps.get(kind, []), position):
+                if self._is_current(waiting, rank):
+                    yield waiting[-1]
+
+    async def groups(
+        self, queue: str, job_type: str, *, tenant_id: str | None, limit: int, after: str = ""
+    ) -> GroupPage:
+        limit = at_most(limit)
+        with self._lock:
+            now = self._clock.now()
+            begun = _read_group(after) if after else ("", "")
+            found: dict[Group, list[Entry]] = defaultdict(list)
+            for entry in self._active(queue, job_type):
+                if tenant_id in (None, entry.job.tenant_id) and entry.group > begun:
+                    found[entry.group].append(entry)
+            page = sorted(found)[:limit]
+            items = tuple(group_state(found[group], now) for group in page)
+            more = msgspec.json.encode(page[-1]).decode() if 0 < limit < len(found) else ""
+            return GroupPage(items, more)
+
+    def _active(self, queue: str, job_type: str) -> Iterator[Entry]:
+        """The Queued and Running jobs of a lane."""
+        for entry in self._jobs.values():
+            if entry.lane == (queue, job_type) and not entry.status.is_terminal:
+                yield entry
+
+    async def waiting(
+        self, queue: str, job_type: str, *, tenant_id: str, group: str, at_most: int
+    ) -> int:
+        with self._lock:
+            found = (
+                entry
+                for entry in self._active(queue, job_type)
+                if entry.group == (tenant_id, group) and entry.status is JobStatus.QUEUED
+            )
+            return sum(1 for _ in islice(found, max(0, at_most)))
+
+    async def gates(self, names: Sequence[str]) -> list[GateState]:
+        with self._lock:
+            return [self._gates.state(name) for name in names]
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         with self._lock:
@@ -615,6 +783,7 @@ class MemoryStore:
             for key in keys[:limit]:
                 del self._keys[key]
             records = self._records.prune(limit, now)
+            self._gates.prune(now)
             overdue, busy = self._overdue(rules), monotonic() - start
             return Pruned(len(old), len(keys[:limit]), records, overdue, busy)
 
@@ -706,6 +875,8 @@ class MemoryStore:
         self._jobs[job.job_id] = entry
         if entry.run_at is not None:
             self._enqueue(entry, entry.run_at)
+        if job.expires_at is not None:
+            self._expiring[job.job_id] = job.expires_at
         self._events += [
             LoggedEvent(row.sequence, job.tenant_id, job.job_type, row.entry) for row in stored.log
         ]
@@ -713,6 +884,14 @@ class MemoryStore:
     async def clear(self) -> None:
         with self._lock:
             self._reset()
+
+
+def _read_group(position: str) -> Group:
+    try:
+        tenant_id, group = msgspec.json.decode(position, type=Group)
+    except (msgspec.DecodeError, ValueError):
+        raise no_such_position() from None
+    return tenant_id, group
 
 
 def _stored_key(name: KeyIdentity, held: _HeldKey) -> StoredKey:

@@ -10,8 +10,10 @@ from uuid import UUID
 
 from gantline.contract.clock import later_micros
 from gantline.contract.errors import StoreCorrupt
+from gantline.contract.flow import group_number
 from gantline.contract.records import write_is_allowed
 from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
+from gantline.contract.snapshot import rank
 from gantline.contract.status import Event, JobStatus
 from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.contract.transition import Transition, may_be_repeat, refusal
@@ -22,6 +24,7 @@ from gantline.stores.postgres.insert import insert, split_by_key
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.settle import is_plain, settle
 from gantline.stores.postgres.sql import Row, Sql, join_one
+from gantline.stores.postgres.turns import NewTurn, add_turns
 from gantline.stores.sql.changes import ChangedRows, Head, Requeued, has_attachments, split_by_job
 
 _REPEATED = """
@@ -38,8 +41,12 @@ VALUES (%s, %s, %s, %s, %s, %s::text::gantline.job_event, %s::text::gantline.job
 _READY = """
 INSERT INTO gantline.ready (
     run_at, job_id, lane, priority, tenant, version, attempt, crashes, snoozes, fence, created_at,
-    keyed)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    keyed, grp)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_CLOSE = """
+INSERT INTO gantline.gate (name, closed_until) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET closed_until = greatest(gate.closed_until, excluded.closed_until)
 """
 _REQUEST_CANCEL = (
     "UPDATE gantline.lease SET cancel_requested = true, version = %s WHERE job_id = %s"
@@ -53,23 +60,27 @@ _HEAD_COLUMNS = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {0}.priority, {0}.lane, "
     "{0}.tenant, {0}.created_at, job.idempotency_key, job.fingerprint, lane.job_type"
 )
+_NO_RUN = "NULL, '', NULL, NULL, false"
 _RUNNING_HEADS = f"""
 SELECT lease.job_id, 'Running', NULL, {_HEAD_COLUMNS.format("lease")},
-       lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested
+       lease.token, lease.session, lease.started_at, lease.until, lease.cancel_requested,
+       job.group_name
 FROM gantline.lease
 {join_one("job", "id", "lease.job_id")}
 {join_one("lane", "id", "lease.lane")}
 WHERE lease.job_id = ANY (%s) ORDER BY lease.job_id FOR UPDATE OF lease
 """  # noqa: S608  # constants only
 _QUEUED_HEADS = f"""
-SELECT ready.job_id, 'Queued', NULL, {_HEAD_COLUMNS.format("ready")}
+SELECT ready.job_id, 'Queued', NULL, {_HEAD_COLUMNS.format("ready")},
+       {_NO_RUN}, job.group_name
 FROM gantline.ready
 {join_one("job", "id", "ready.job_id")}
 {join_one("lane", "id", "ready.lane")}
 WHERE ready.job_id = ANY (%s) ORDER BY ready.job_id FOR UPDATE OF ready
 """  # noqa: S608  # constants only
 _ENDED_HEADS = f"""
-SELECT log.job_id, log.status::text, log.id, {_HEAD_COLUMNS.format("log")}
+SELECT log.job_id, log.status::text, log.id, {_HEAD_COLUMNS.format("log")},
+       {_NO_RUN}, job.group_name
 FROM gantline.log
 {join_one("job", "id", "log.job_id")}
 {join_one("lane", "id", "log.lane")}
@@ -232,10 +243,13 @@ class _Change:
         await self._sql.each(_LEAVE_END, rows.left_end)
         await self._sql.each(_REQUEST_CANCEL, rows.cancel_requests)
         await self._sql.each(_READY, [self._ready_row(one) for one in rows.queued])
+        await add_turns(self._sql, (self._turn_of(one) for one in rows.queued))
         await self._write_log()
         await self._sql.each(dedupe.HOLD, rows.keys_held)
         await self._sql.each(dedupe.FREE, rows.keys_freed)
         await dedupe.take(self._sql, rows.keys_taken, self._now)
+        # By name, as claims lock gates; and a claim that has one waits for nobody.
+        await self._sql.each(_CLOSE, sorted(self._closed(rows.queued)))
         await self._tally.write(self._sql)
         self._clear()
 
@@ -296,7 +310,24 @@ class _Change:
             head.fence,
             head.created_at,
             bool(head.idempotency_key),
+            group_number(head.tenant, head.group),
         )
+
+    def _turn_of(self, requeued: Requeued[UUID]) -> NewTurn:
+        transition, head, _ = requeued
+        return NewTurn(
+            head.lane,
+            rank(transition.priority, transition.crashes),
+            group_number(head.tenant, ""),
+            group_number(head.tenant, head.group),
+            later_micros(self._now, transition.delay),
+        )
+
+    def _closed(self, queued: Iterable[Requeued[UUID]]) -> Iterator[tuple[str, int]]:
+        """Each gate that is closed, and until when."""
+        for transition, _, _ in queued:
+            if transition.closes:
+                yield transition.closes, later_micros(self._now, transition.delay)
 
 
 class _FollowUpConflict(Exception):

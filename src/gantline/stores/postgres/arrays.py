@@ -22,6 +22,7 @@ _LENGTH: Final = Struct("!i")
 _NULL: Final = _LENGTH.pack(-1)
 _BIGINT: Final = Struct("!iq")
 _INTEGER: Final = Struct("!ii")
+_DOUBLE: Final = Struct("!id")
 _TRUTHS: Final = {False: b"\0\0\0\x01\0", True: b"\0\0\0\x01\x01"}
 
 
@@ -111,6 +112,14 @@ class Integers(Array):
         return _INTEGER.pack(4, value)
 
 
+class Doubles(Array):
+    element, oid = 701, 1022
+    __slots__ = ()
+
+    def _encode_one(self, value: object) -> bytes:
+        return _DOUBLE.pack(8, value)
+
+
 class Booleans(Array):
     element, oid = 16, 1000
     __slots__ = ()
@@ -135,5 +144,5 @@ def _dumper_of(kind: type[Array]) -> type[Dumper]:
 
 def register(adapters: AdaptersMap) -> None:
     """Register our arrays at a connection."""
-    for kind in (Uuids, RandomUuids, Texts, Bytes, Bigints, Integers, Booleans):
+    for kind in (Uuids, RandomUuids, Texts, Bytes, Bigints, Integers, Doubles, Booleans):
         adapters.register_dumper(kind, _dumper_of(kind))

@@ -1,12 +1,14 @@
 """dump, load and clear: copying all content of a schema, page by page."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 from uuid import UUID
 
 from gantline.contract.clock import to_micros
+from gantline.contract.flow import group_number
 from gantline.contract.records import Record
+from gantline.contract.snapshot import rank
 from gantline.contract.status import ON_REQUEST, JobStatus
 from gantline.contract.stored import (
     Dumped,
@@ -25,8 +27,9 @@ from gantline.stores.postgres.counts import Tally, fold
 from gantline.stores.postgres.events import Numbers
 from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.query import get
-from gantline.stores.postgres.rows import LOG_COLUMNS, job_columns
+from gantline.stores.postgres.rows import LOG_COLUMNS, expiries, job_columns
 from gantline.stores.postgres.sql import Sql
+from gantline.stores.postgres.turns import NewTurn, add_turns
 from gantline.stores.sql.rows import (
     key_from_row,
     log_from_row,
@@ -65,14 +68,14 @@ _ADD_JOBS = """
 INSERT INTO gantline.job (
     id, tenant, lane, subject, correlation, idempotency_key, fingerprint, attempt, max_attempts,
     payload, payload_version, priority, created_at, scheduled_at, created_by, parent, trace_context,
-    external_id)
-SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    external_id, expires_at, group_name)
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _ADD_READY = """
 INSERT INTO gantline.ready (
     lane, run_at, version, fence, created_at, attempt, crashes, snoozes, priority, keyed, job_id,
-    tenant)
-SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    tenant, expires_at, grp)
+SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _ADD_LOG = """
 INSERT INTO gantline.log (
@@ -145,7 +148,7 @@ _REMOVE = """
 DELETE FROM gantline.{} WHERE ctid = ANY (ARRAY(SELECT ctid FROM gantline.{} LIMIT %s))
 """
 _CLEAR: Final = (
-    *("log", "ready", "lease", "job", "dedupe", "record", "leader"),
+    *("log", "ready", "turn", "lease", "gate", "job", "dedupe", "record", "leader"),
     *("tally", "tally_delta", "event_batch", "event_gap"),
 )
 _BATCH_SIZE: Final = 1_000
@@ -229,8 +232,11 @@ async def _load_jobs(sql: Sql, jobs: Sequence[StoredJob], lanes: Lanes) -> None:
         _ADD_JOBS,
         *job_columns([NewJob(one.job, one.fingerprint) for one in new], numbers),
         Uuids([one.job.external_id for one in new]),
+        expiries([one.job for one in new]),
+        Texts([one.job.group for one in new]),
     )
     await sql.run(_ADD_READY, *_ready_columns(new, numbers))
+    await add_turns(sql, _turns_of(new, numbers))
     rows = [
         (stored, lane, row) for stored, lane in zip(new, numbers, strict=True) for row in stored.log
     ]
@@ -260,7 +266,26 @@ def _ready_columns(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> list[Arra
         Booleans([one.job.idempotency_key != "" for one, _ in queued]),
         Uuids([one.job.job_id for one, _ in queued]),
         Texts([one.job.tenant_id for one, _ in queued]),
+        Bigints(
+            [
+                to_micros(one.job.expires_at) if one.is_new and one.job.expires_at else None
+                for one, _ in queued
+            ]
+        ),
+        Bigints([group_number(one.job.tenant_id, one.job.group) for one, _ in queued]),
     ]
+
+
+def _turns_of(jobs: Sequence[StoredJob], lanes: Sequence[int]) -> Iterator[NewTurn]:
+    for one, lane in zip(jobs, lanes, strict=True):
+        if one.status is JobStatus.QUEUED:
+            yield NewTurn(
+                lane,
+                rank(one.priority, one.crashes),
+                group_number(one.job.tenant_id, ""),
+                group_number(one.job.tenant_id, one.job.group),
+                to_micros(one.run_at or one.job.created_at),
+            )
 
 
 def _log_columns(rows: Sequence[tuple[StoredJob, int, StoredEntry]]) -> list[Array]:

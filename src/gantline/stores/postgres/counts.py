@@ -1,19 +1,15 @@
 """Counts: how many jobs are in which lane and status.
 
 Most are sums that are kept with every move. Only the jobs that are not due yet must be counted:
-0.1 s for a million.
+0.1 s for a million; and all groups looked at.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
-
-import msgspec
 
 from gantline.contract.clock import from_micros
+from gantline.contract.flow import group_number
 from gantline.contract.query import DeadCount, LaneCounts
 from gantline.contract.status import JobStatus
-from gantline.runtime import monotonic
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.ranks import PRIORITIES
 from gantline.stores.sql.rows import dead_count_from_row
@@ -67,14 +63,22 @@ FROM (
     FROM unnest(%(lanes)s::bigint[]) AS given (lane)
     CROSS JOIN generate_series(0, {PRIORITIES - 1}) AS level (rank)
     CROSS JOIN LATERAL (
+        SELECT 0 AS grp
+        UNION ALL
+        SELECT turn.grp FROM gantline.turn
+        WHERE turn.lane = given.lane AND turn.rank = level.rank
+          AND (%(number)s::bigint IS NULL OR turn.tenant = %(number)s)
+        GROUP BY turn.tenant, turn.grp
+    ) AS one
+    CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM gantline.ready
-        WHERE ready.lane = given.lane AND ready.rank = level.rank
+        WHERE ready.lane = given.lane AND ready.rank = level.rank AND ready.grp = one.grp
           AND ready.run_at > coalesce(%(now)s, gantline.micros())
           AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
     ) AS later
     LEFT JOIN LATERAL (
         SELECT ready.run_at FROM gantline.ready
-        WHERE ready.lane = given.lane AND ready.rank = level.rank
+        WHERE ready.lane = given.lane AND ready.rank = level.rank AND ready.grp = one.grp
           AND ready.run_at <= coalesce(%(now)s, gantline.micros())
           AND (%(tenant)s::text IS NULL OR ready.tenant = %(tenant)s)
         ORDER BY ready.run_at LIMIT 1
@@ -122,60 +126,6 @@ def _column(status: JobStatus) -> str:
     return status.value.lower() if status.is_terminal else _LIVE
 
 
-_CHEAP_SECONDS: Final = 0.05
-_SHARE_OF_TIME: Final = 20
-_MOST_KEPT: Final = 1_000
-
-
-class _Kept(NamedTuple):
-    counts: list[LaneCounts]
-    until: float
-
-
-class Counts:
-    """Caches slow counts, for twenty times as long as counting took."""
-
-    def __init__(self, monotonic: Callable[[], float] = monotonic) -> None:
-        self._monotonic = monotonic
-        self._kept: dict[str | None, _Kept] = {}
-
-    async def get(
-        self, tenant_id: str | None, count: Callable[["Stopwatch"], Awaitable[list[LaneCounts]]]
-    ) -> list[LaneCounts]:
-        """Count, or give what was counted before; `count` must time the work of the server.
-
-        Waiting for a connection does not count: otherwise counts would be old when many submit,
-        and depth caps depend on them.
-        """
-        kept = self._kept.get(tenant_id)
-        if kept is None or kept.until <= self._monotonic():
-            timed = Stopwatch(self._monotonic)
-            counts = await count(timed)
-            if timed.seconds < _CHEAP_SECONDS:
-                self._kept.pop(tenant_id, None)
-                return counts
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            kept = _Kept(counts, self._monotonic() + _SHARE_OF_TIME * timed.seconds)
-            self._kept[tenant_id] = kept
-        return [msgspec.structs.replace(lane) for lane in kept.counts]
-
-
-class Stopwatch:
-    """Times a block."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._began = 0.0
-        self.seconds = 0.0
-
-    def __enter__(self) -> None:
-        self._began = self._monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        self.seconds = self._monotonic() - self._began
-
-
 async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneCounts]:
     lanes: dict[int, LaneCounts] = {}
     for row in await sql.named(_COUNTS, {"tenant": tenant_id}):
@@ -192,6 +142,7 @@ async def counts(sql: Sql, tenant_id: str | None, now: int | None) -> list[LaneC
         )
     waiting = [number for number, counted in lanes.items() if counted.queued]
     values = {"lanes": waiting, "tenant": tenant_id, "now": now}
+    values["number"] = None if tenant_id is None else group_number(tenant_id, "")
     for number, scheduled, oldest in await sql.named(_WAITING, values) if waiting else ():
         lanes[number].scheduled = scheduled
         lanes[number].oldest_due_at = None if oldest is None else from_micros(oldest)

@@ -8,13 +8,13 @@ from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.submission import KeyKind, NewJob
 from gantline.stores.postgres.arrays import Array, Bigints, Booleans, Bytes, Texts, Uuids
 from gantline.stores.postgres.lanes import Lane, Lanes
-from gantline.stores.postgres.rows import job_columns
+from gantline.stores.postgres.rows import expiries, groups, job_columns
 from gantline.stores.postgres.sql import Row, Sql
 
 MOST_AT_ONCE: Final = 1_000
 _DELAY: Final = 14
 """Where the server's function has it among the columns of a job."""
-_INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 27)})"  # noqa: S608
+_INSERT = f"SELECT * FROM gantline.insert_jobs({', '.join(['%s'] * 29)})"  # noqa: S608
 
 
 async def insert(
@@ -79,7 +79,8 @@ def read_refusal(row: Row) -> InsertResult:
 
 def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
     requests = [new.request_key for new in jobs]
-    external = [new.job.external_id for new in jobs]
+    envelopes = [new.job for new in jobs]
+    external = [job.external_id for job in envelopes]
     columns = job_columns(jobs, [lanes[(new.job.queue, new.job.job_type)] for new in jobs])
     columns.insert(_DELAY, Bigints([span_micros(new.delay) for new in jobs]))
     return [
@@ -91,6 +92,8 @@ def _columns(jobs: Sequence[NewJob], lanes: Lanes) -> list[Array | None]:
         Bigints([key and key.hold and span_micros(key.hold) for key in requests]),
         Booleans([new.logged for new in jobs]) if any(new.logged for new in jobs) else None,
         Uuids(external) if any(external) else None,
+        expiries(envelopes) if any(job.expires_at for job in envelopes) else None,
+        groups(envelopes),
     ]
 
 

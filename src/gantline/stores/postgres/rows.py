@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from gantline.contract.clock import to_micros
+from gantline.contract.job import DEFAULT_TENANT, Job
 from gantline.contract.submission import NewJob
 from gantline.stores.postgres.arrays import Array, Bigints, Bytes, Integers, Texts, Uuids
 
@@ -18,8 +19,20 @@ IS_OUTCOME: Final = "event NOT IN ('submitted', 'started', 'progressed')"
 """Whether a row of the log is an outcome, and not an event on request."""
 
 
+def expiries(jobs: Sequence[Job]) -> Array:
+    """Write when jobs expire."""
+    return Bigints([job.expires_at and to_micros(job.expires_at) for job in jobs])
+
+
+def groups(jobs: Sequence[Job]) -> Array | None:
+    """Write the groups of jobs; None where all are plain, so that these cost nothing."""
+    if all(job.tenant_id == DEFAULT_TENANT and not job.group for job in jobs):
+        return None
+    return Texts([job.group for job in jobs])
+
+
 def job_columns(jobs: Sequence[NewJob], lanes: Sequence[int]) -> list[Array | None]:
-    """Write the columns of the job table, in their order, but for the external id."""
+    """Write the columns of the job table, in their order, but for the last three."""
     envelopes = [new.job for new in jobs]
     traces = [job.trace_context for job in envelopes]
     return [

@@ -14,7 +14,7 @@ from gantline.stores.postgres.leases import LOCK_WAITS_SECONDS
 from gantline.stores.postgres.sql import Sql, left_join_one
 
 _COMPLETE = "SELECT * FROM gantline.complete_runs(%s, %s, %s, %s, %s)"
-_COLUMNS = ", ".join(["%s"] * 19)
+_COLUMNS = ", ".join(["%s"] * 20)
 _SETTLE = f"SELECT * FROM gantline.settle_runs({_COLUMNS})"  # noqa: S608  # constants only
 _EXPLAIN = f"""
 SELECT given.index, job.id IS NOT NULL, coalesce(lease.token = given.token, false),
@@ -71,8 +71,8 @@ async def _attempt(
     for index, one in enumerate(transitions):
         (completed if _is_simple_success(one) else others).append(index)
     if completed:
-        columns = _success_columns([transitions[index] for index in completed])
-        for ended, versions in await sql.rows(_COMPLETE, now, *columns):
+        successes = _success_columns([transitions[index] for index in completed])
+        for ended, versions in await sql.rows(_COMPLETE, now, *successes):
             for index, version in zip(ended or (), versions or (), strict=True):
                 results[completed[index - 1]] = Applied(version)
     if others:
@@ -151,7 +151,7 @@ def _success_columns(transitions: Sequence[Transition]) -> list[Array]:
     ]
 
 
-def _columns(transitions: Sequence[Transition]) -> list[Array]:
+def _columns(transitions: Sequence[Transition]) -> list[Array | None]:
     guards = [one.guard for one in transitions if isinstance(one.guard, RunGuard)]
     errors = [one.error for one in transitions]
     return [
@@ -173,4 +173,7 @@ def _columns(transitions: Sequence[Transition]) -> list[Array]:
         Texts([error and error.detail for error in errors]),
         Bytes([one.result for one in transitions]),
         Texts([one.result_omitted for one in transitions]),
+        Texts([one.closes for one in transitions])
+        if any(one.closes for one in transitions)
+        else None,
     ]

@@ -1,7 +1,7 @@
 """PostgresStore: every verb on one schema of a PostgreSQL database, shared by many hosts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,6 +12,7 @@ import psycopg
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, from_micros, span_micros, to_micros
 from gantline.contract.errors import StoreBusy, StoreUnavailable
+from gantline.contract.flow import GateState, GroupPage, group_number
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
     Cursor,
@@ -43,7 +44,18 @@ from gantline.contract.transition import StateGuard, Transition
 from gantline.contract.wakeup import PostgresChannel
 from gantline.stores.migrations import Migrator
 from gantline.stores.pool import Purpose
-from gantline.stores.postgres import copying, counts, events, leases, prune, query, records, schema
+from gantline.stores.postgres import (
+    copying,
+    counts,
+    events,
+    groups,
+    leases,
+    prune,
+    query,
+    records,
+    schema,
+)
+from gantline.stores.postgres.ahead import ahead
 from gantline.stores.postgres.apply import apply, follow_ups_of
 from gantline.stores.postgres.calls import Calls, do_nothing
 from gantline.stores.postgres.claim import Claims
@@ -56,6 +68,7 @@ from gantline.stores.postgres.schema import PostgresMigrator
 from gantline.stores.postgres.settle import is_plain
 from gantline.stores.postgres.sql import Sql
 from gantline.stores.postgres.transaction import PostgresTransaction, insert_through
+from gantline.stores.slow_counts import SlowCounts, Stopwatch
 
 # How long a batch of submits waits for a key in an open transaction; then each waits alone.
 _PATIENCE_MS: Final = 200
@@ -68,7 +81,8 @@ class _Opened:
         self.calls = calls
         self.lanes = Lanes()
         self.claims = Claims(calls, self.lanes)
-        self.counts = counts.Counts()
+        self.counts = SlowCounts[LaneCounts]()
+        self.dead_counts = SlowCounts[DeadCount]()
         self.sequencer = events.Sequencer()
         self.empty_batches = prune.EmptyBatches()
         self.numbers = events.Numbers()
@@ -108,6 +122,8 @@ class PostgresStore:
             event_lag=timedelta(seconds=1),
             count_staleness=timedelta(seconds=10),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            turns=True,
+            limits=True,
             patience=self.location.deadline,
         )
 
@@ -320,7 +336,7 @@ class PostgresStore:
         if not is_storable(tenant_id or ""):
             return []
 
-        async def count(timed: counts.Stopwatch) -> list[LaneCounts]:
+        async def count(timed: Stopwatch) -> list[LaneCounts]:
             async def ask(sql: Sql) -> list[LaneCounts]:
                 with timed:
                     return await counts.counts(sql, tenant_id, self._now())
@@ -329,10 +345,61 @@ class PostgresStore:
 
         return await self._parts.counts.get(tenant_id, count)
 
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        return await self.calls.run(
+            lambda sql: ahead(
+                sql,
+                job_id,
+                job_types,
+                tenant_id=tenant_id,
+                limit=at_most(limit),
+                now=self._now(),
+            )
+        )
+
+    async def groups(
+        self, queue: str, job_type: str, *, tenant_id: str | None, limit: int, after: str = ""
+    ) -> GroupPage:
+        if not is_storable(queue + job_type + (tenant_id or "")):
+            return GroupPage(())
+        return await self.calls.run(
+            lambda sql: groups.groups(
+                sql,
+                (queue, job_type),
+                tenant_id=tenant_id,
+                limit=at_most(limit),
+                after=after,
+                now=self._now(),
+            )
+        )
+
+    async def waiting(
+        self, queue: str, job_type: str, *, tenant_id: str, group: str, at_most: int
+    ) -> int:
+        if not is_storable(queue + job_type):
+            return 0
+        number = group_number(tenant_id, group)
+        return await self.calls.run(
+            lambda sql: groups.waiting(sql, (queue, job_type), number, most=at_most)
+        )
+
+    async def gates(self, names: Sequence[str]) -> list[GateState]:
+        return await self.calls.run(lambda sql: groups.gates(sql, names))
+
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self.calls.run(lambda sql: counts.dead_counts(sql, tenant_id))
+
+        async def count(timed: Stopwatch) -> list[DeadCount]:
+            async def ask(sql: Sql) -> list[DeadCount]:
+                with timed:
+                    return await counts.dead_counts(sql, tenant_id)
+
+            return await self.calls.run(ask)
+
+        return await self._parts.dead_counts.get(tenant_id, count)
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):
@@ -350,6 +417,11 @@ class PostgresStore:
     async def expired(self, *, limit: int, after: UUID | None = None) -> list[Run]:
         return await self.calls.run(
             lambda sql: leases.expired(sql, limit=at_most(limit), after=after, now=self._now())
+        )
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        return await self.calls.run(
+            lambda sql: query.past_expiry(sql, limit=at_most(limit), now=self._now())
         )
 
     async def held(self, keys: Sequence[DedupeKey]) -> list[UUID | None]:

@@ -12,14 +12,12 @@ from gantline.contract.transition import RunGuard, StateGuard, Transition
 from gantline.stores.redis import scripts
 from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, each_of, in_batches
 from gantline.stores.redis.connection import Argument
-from gantline.stores.redis.insert import make_extras, pack_meta_and_envelope
+from gantline.stores.redis.insert import encode_place, make_extras, pack_meta_and_envelope
 from gantline.stores.redis.records import pack_write
 from gantline.stores.redis.rows import (
     LETTERS,
     digest_key,
-    encode_lane,
     encode_span,
-    encode_tenant,
     pack,
     pack_binary,
     pack_tail,
@@ -30,7 +28,7 @@ _BY_RUN, _BY_STATE = range(2)
 _UNLESS_CANCELLED, _ONLY_EXPIRED, _SETS_COUNTERS = 1, 2, 4
 _NO_VERSION: Final = 2**32 - 1
 """Which no job has."""
-_NO_EXTRAS: Final[tuple[object, ...]] = (False, False, "", "", "", "", False)
+_NO_EXTRAS: Final[tuple[object, ...]] = (False, False, "", "", "", "", False, False)
 _TO: Final = {status: letter.encode() for status, letter in LETTERS.items()}
 
 
@@ -92,7 +90,7 @@ def encode_version(guard: StateGuard) -> int:
 def _pack_extras(change: Transition) -> bytes:
     guard = change.guard
     tenant = guard.tenant_id if isinstance(guard, StateGuard) else False
-    if not (tenant or change.follow_ups or change.once or change.records):
+    if not (tenant or change.follow_ups or change.once or change.records or change.closes):
         return b""
     return pack(
         (
@@ -100,17 +98,19 @@ def _pack_extras(change: Transition) -> bytes:
             [_pack_follow_up(new) for new in change.follow_ups],
             [_pack_once_key(key) for key in change.once],
             [pack_write(write) for write in change.records],
+            change.closes,
         )
     )
 
 
 def _pack_follow_up(new: NewJob) -> tuple[object, ...]:
-    job = new.job
+    lane, tenant, group = encode_place(new.job)
     return (
         *map(pack_binary, pack_meta_and_envelope(new)),
         make_extras(new) or _NO_EXTRAS,
-        encode_lane(job.queue, job.job_type),
-        encode_tenant(job.tenant_id),
+        lane,
+        tenant,
+        pack_binary(group),
     )
 
 

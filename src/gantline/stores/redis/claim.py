@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from gantline.contract.errors import SessionNotRegistered
+from gantline.contract.flow import TypeFlow
 from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.runtime import random_bytes
@@ -19,6 +20,7 @@ from gantline.stores.redis.rows import (
     Claimed,
     encode_lane,
     encode_span,
+    pack,
     read_claimed_run,
     read_instant,
     read_run,
@@ -70,6 +72,7 @@ def _encode_requests(requests: Sequence[LaneRequest]) -> tuple[list[Argument], i
                 len(kinds),
                 _encode_suspects(request, limit),
                 _encode_limits(request, kinds, limit),
+                _encode_flows(request, kinds) if request.flow else b"",
             )
             for kind in kinds:
                 argv += (encode_lane(request.queue, kind), int(kind in request.logged))
@@ -87,6 +90,30 @@ def _encode_limits(request: LaneRequest, kinds: Iterable[str], limit: int) -> by
     """Encode how many of each type; empty where none is limited."""
     most = dict(request.at_most)
     return _pack_numbers([most.get(kind, limit) for kind in kinds], limit) if most else b""
+
+
+def _encode_flows(request: LaneRequest, kinds: Iterable[str]) -> bytes:
+    """Encode limits and gates of the types that have any; empty where none has."""
+    index_of = {kind: index for index, kind in enumerate(kinds, 1)}
+    flows = [
+        (index_of[flow.job_type], flow.job_type, *map(_or_false, _parts_of(flow)))
+        for flow in request.flow
+        if flow.job_type in index_of
+    ]
+    return pack(flows) if flows else b""
+
+
+def _parts_of(flow: TypeFlow) -> tuple[object, object, object]:
+    gate = flow.gate
+    return (
+        flow.running,
+        flow.running_in_all,
+        gate and (gate.name, float(gate.per_second), gate.burst),
+    )
+
+
+def _or_false(part: object) -> object:
+    return False if part is None else part
 
 
 def _pack_numbers(numbers: Sequence[int], limit: int) -> bytes:

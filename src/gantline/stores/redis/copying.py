@@ -37,10 +37,12 @@ from gantline.stores.redis.records import read_record
 from gantline.stores.redis.rows import (
     CREATED_SIZE,
     DIGEST_SIZE,
+    GROUP_SIZE,
     LETTERS,
     RECORD_HEAD,
     State,
     digest_key,
+    encode_group,
     encode_lane,
     encode_sortable,
     encode_tenant,
@@ -274,6 +276,7 @@ def _job_argv(stored: StoredJob) -> list[Argument]:
         at=to_micros(at),
         keyed=int(new.job_key is not None),
         listed=int(any(find_list_names(job)) or job.external_id is not None),
+        group=encode_group(job) or bytes(GROUP_SIZE),
     )
     argv: list[Argument] = [
         job.job_id.bytes,
@@ -287,6 +290,7 @@ def _job_argv(stored: StoredJob) -> list[Argument]:
         ),
         last.entry.reason if last else "",
         *find_list_names(job),
+        to_micros(job.expires_at) if stored.is_new and job.expires_at else "",
         len(log),
     ]
     before = 0

@@ -17,13 +17,13 @@ _NAMES: Final = {letter: status.value.lower() for letter, status in STATUSES.ite
 async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCounts]:
     tenant, at, *lanes = await calls.run(scripts.COUNTS, now, encode_tenant(tenant_id))
     counted: list[LaneCounts] = []
-    for number, name, statuses, scheduled, oldest, queued_by_all, ranks in lanes:
+    for name, statuses, scheduled, oldest, queued_by_all, sets in lanes:
         queue, job_type = read_lane(name)
         one = LaneCounts(queue=queue, job_type=job_type)
         for letter, jobs in zip(statuses[::2], statuses[1::2], strict=True):
             setattr(one, _NAMES[letter], jobs)
         if one.queued and one.queued != queued_by_all:
-            scheduled, oldest = await _count_waiting(calls, number, ranks, tenant, at)
+            scheduled, oldest = await _count_waiting(calls, sets, tenant, at)
         if one.queued:
             one.scheduled = scheduled
             one.oldest_due_at = read_instant(oldest) if oldest >= 0 else None
@@ -32,15 +32,15 @@ async def counts(calls: Calls, tenant_id: str | None, now: bytes) -> list[LaneCo
 
 
 async def _count_waiting(
-    calls: Calls, lane: int, ranks: Sequence[int], tenant: int, now: int
+    calls: Calls, sets: Sequence[bytes], tenant: int, now: int
 ) -> tuple[int, int]:
     """Count a tenant's jobs that are not due yet, and find since when its oldest is due."""
     scheduled, oldest = 0, []
-    for rank in ranks:
+    for one in sets:
         first = 0
         while True:
             looked, later, due = await calls.run(
-                scripts.WAITING, now, lane, rank, tenant, first, _LOOK_AT_ONCE
+                scripts.WAITING, now, one, tenant, first, _LOOK_AT_ONCE
             )
             scheduled += later
             oldest += [due] if due >= 0 else []

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from gantline.contract.clock import to_micros
@@ -16,6 +16,7 @@ from gantline.stores.redis.calls import AT_ONCE, BATCH, Calls, each_of, in_batch
 from gantline.stores.redis.connection import Argument
 from gantline.stores.redis.rows import (
     digest_key,
+    encode_group,
     encode_lane,
     encode_sortable,
     encode_span,
@@ -23,6 +24,7 @@ from gantline.stores.redis.rows import (
     find_shared_correlation,
     pack,
     pack_binary,
+    pack_end,
     pack_job,
 )
 
@@ -64,19 +66,24 @@ def accept_own_duplicates(
 
 
 def _make_argv(jobs: Sequence[NewJob], now: bytes, channel: str) -> list[Argument]:
-    targets: dict[tuple[str, str, str], int] = {}
+    targets: dict[tuple[str, str, str, str], int] = {}
+    names: list[Argument] = []
     argv: list[Argument] = []
     for new in jobs:
         job = new.job
-        target = targets.setdefault((job.queue, job.job_type, job.tenant_id), len(targets) + 1)
+        which = (job.queue, job.job_type, job.tenant_id, job.group)
+        target = targets.get(which)
+        if target is None:
+            targets[which] = target = len(targets) + 1
+            names += encode_place(job)
         extras = make_extras(new)
         argv += (target, *pack_meta_and_envelope(new), pack(extras) if extras else b"")
-    names = [
-        name
-        for queue, job_type, tenant in targets
-        for name in (encode_lane(queue, job_type), encode_tenant(tenant))
-    ]
     return [now, channel, len(targets), *names, *argv]
+
+
+def encode_place(job: Job) -> tuple[str, str, bytes]:
+    """Encode lane, tenant and group, as `place_of` reads them."""
+    return encode_lane(job.queue, job.job_type), encode_tenant(job.tenant_id), encode_group(job)
 
 
 def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
@@ -89,7 +96,8 @@ def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
         timing, time = _SCHEDULED, max(0, scheduled)
     elif new.delay:
         timing, time = _DELAYED, encode_span(new.delay)
-        envelope = envelope[:-_NIL_SIZE]  # the script adds the time
+        # The script adds the time, and what comes after it.
+        envelope = envelope[: -_NIL_SIZE - len(pack_end(job))]
     meta = _META.pack(
         job.job_id.bytes,
         encode_sortable(created),
@@ -103,9 +111,11 @@ def pack_meta_and_envelope(new: NewJob) -> tuple[bytes, bytes]:
 
 
 def make_extras(new: NewJob) -> Extras | None:
-    """Make what few jobs have: keys, and names by which they are listed; None for most jobs."""
+    """Make what few jobs have: keys, names by which they are listed, an end; mostly None."""
     job, listed = new.job, find_list_names(new.job)
-    if not (job.idempotency_key or new.request_key or job.external_id or any(listed)):
+    has_key = job.idempotency_key or new.request_key or job.external_id
+    ends = job.expires_at is not None or (bool(job.group) and bool(new.delay))
+    if not (has_key or ends or any(listed)):
         return None
     return (
         _pack_request(new.request_key) if new.request_key else False,
@@ -114,7 +124,13 @@ def make_extras(new: NewJob) -> Extras | None:
         else False,
         *listed,
         _pack_external(new),
+        ends
+        and (job.expires_at is not None and _score_of(job.expires_at), pack_binary(pack_end(job))),
     )
+
+
+def _score_of(expires_at: datetime) -> str:
+    return str(to_micros(expires_at))
 
 
 def find_list_names(job: Job) -> tuple[str, str, str, str]:

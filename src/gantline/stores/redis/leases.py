@@ -1,4 +1,4 @@
-"""Leases: renewed, ended, expired; and the progress of a run."""
+"""Leases: renewed, ended, expired; the progress of a run; and what was not started in time."""
 
 import struct
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
+from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.results import ProgressResult, Renewal
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.stores.pool import Purpose
@@ -82,6 +83,10 @@ async def expired(calls: Calls, *, limit: int, after: UUID | None, now: bytes) -
     late = nsmallest(limit, {one for one in ids if one > first})
     pages = [await _read_runs(calls, some) for some in in_batches(late, _READ_AT_ONCE)]
     return list(chain.from_iterable(pages))
+
+
+async def past_expiry(calls: Calls, *, limit: int, now: bytes) -> list[UUID]:
+    return [uuid_from_bytes(one) for one in await calls.run(scripts.PAST_EXPIRY, now, limit)]
 
 
 async def _read_runs(calls: Calls, ids: Sequence[bytes]) -> list[Run]:

@@ -15,6 +15,7 @@ import msgspec
 
 from gantline.contract.clock import LAST_MICROS, from_micros, span_micros, to_micros
 from gantline.contract.errors import InvalidInput
+from gantline.contract.flow import PLAIN, group_number
 from gantline.contract.job import Job
 from gantline.contract.job_id import uuid_from_bytes, uuid_text
 from gantline.contract.outcome import ErrorInfo
@@ -27,6 +28,7 @@ from gantline.contract.transition import Transition
 _encode: Final = msgspec.msgpack.Encoder().encode
 _SIGN: Final = 2**63
 DIGEST_SIZE: Final = 20
+GROUP_SIZE: Final = 8
 CREATED_SIZE: Final = 8
 """What a position in a list begins with; the job id comes after."""
 RECORD_HEAD: Final = struct.Struct(">3Q")
@@ -56,6 +58,10 @@ class _Envelope(msgspec.Struct, array_like=True, frozen=True):
     created_at: int
     trace_context: dict[str, str] | None
     scheduled_at: int | None
+    expires_at: int | None = None
+    """Not there where there is none, as of most jobs, and no group."""
+    group: str = ""
+    """Not there where there is none."""
 
 
 _decode: Final = msgspec.msgpack.Decoder(_Envelope).decode
@@ -79,6 +85,18 @@ def pack_binary(value: bytes) -> msgspec.Raw:
     return msgspec.Raw(b"\xdb%b%b" % (size.to_bytes(4, "big"), value))
 
 
+def _end(job: Job) -> tuple[object, ...]:
+    expires_at = None if job.expires_at is None else to_micros(job.expires_at)
+    if job.group:
+        return expires_at, job.group
+    return () if expires_at is None else (expires_at,)
+
+
+def pack_end(job: Job) -> bytes:
+    """Pack what an envelope ends with: nothing of most jobs."""
+    return b"".join(map(pack, _end(job)))
+
+
 def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes:
     job = new.job
     fields = pack(
@@ -100,6 +118,7 @@ def pack_job(new: NewJob, *, created_at: int, scheduled_at: int | None) -> bytes
             created_at,
             job.trace_context,
             scheduled_at,
+            *_end(job),
         )
     )
     return b"".join((_SIZES[len(new.fingerprint)], new.fingerprint, fields))
@@ -126,6 +145,8 @@ def unpack_job(job_id: UUID, envelope: bytes) -> Job:
         trace_context=fields.trace_context,
         external_id=UUID(fields.external) if fields.external else None,
         scheduled_at=None if fields.scheduled_at is None else read_instant(fields.scheduled_at),
+        expires_at=None if fields.expires_at is None else read_instant(fields.expires_at),
+        group=fields.group,
     )
 
 
@@ -142,6 +163,12 @@ def encode_lane(queue: str, job_type: str) -> str:
 def encode_tenant(tenant_id: str | None) -> str:
     """Encode a tenant; empty for all tenants."""
     return "" if tenant_id is None else f"t{tenant_id}"
+
+
+def encode_group(job: Job) -> bytes:
+    """Encode the number of a job's group; empty for plain jobs."""
+    number = group_number(job.tenant_id, job.group)
+    return b"" if number == PLAIN else number.to_bytes(GROUP_SIZE, "big")
 
 
 class Lane(NamedTuple):
@@ -188,7 +215,7 @@ LETTERS: Final[Mapping[JobStatus, str]] = {
 STATUSES: Final = {letter.encode(): status for status, letter in LETTERS.items()}
 
 # As in state.lua and log.lua.
-_STATE: Final = struct.Struct(">c5IB2I2Q8sQ2B")
+_STATE: Final = struct.Struct(">c5IB2I2Q8sQ2B8s")
 _TOKEN_SIZE: Final = 16
 _RUN: Final = struct.Struct(">16s16sBdQH")
 _ROW: Final = struct.Struct(">Q16s16sIcQ2IQ2I")
@@ -212,6 +239,7 @@ class State(NamedTuple):
     at: int
     keyed: int
     listed: int
+    group: bytes
 
 
 class _RunPart(NamedTuple):
@@ -247,7 +275,9 @@ def read_claimed_run(
     job_id: bytes, state: bytes, envelope: bytes, claimed: Claimed, waited_seconds: float
 ) -> Run:
     """A run that has just started: faster than `read_run`, by 3 µs."""
-    _, version, attempt, crashes, snoozes, fence, priority, *_, keyed, _ = _STATE.unpack_from(state)
+    _, version, attempt, crashes, snoozes, fence, priority, *_, keyed, _, _ = _STATE.unpack_from(
+        state
+    )
     start = _run_start(keyed)
     return Run(
         job=unpack_job(uuid_from_bytes(job_id), envelope),

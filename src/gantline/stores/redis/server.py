@@ -76,6 +76,8 @@ def capabilities(server: Server | None, location: Location) -> Capabilities:
         count_staleness=timedelta(0),
         max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
         retention=IN_MEMORY,
+        turns=True,
+        limits=True,
         patience=location.deadline,
     )
 

@@ -1,7 +1,7 @@
 """RedisStore: every verb is one script on one prefix of a Redis or Valkey, shared by many hosts."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,6 +12,7 @@ import redis
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, to_micros
 from gantline.contract.errors import SchemaMismatch, StoreMisconfigured, StoreUnavailable
+from gantline.contract.flow import GateState, GroupPage
 from gantline.contract.query import (
     Cursor,
     DeadCount,
@@ -49,21 +50,23 @@ from gantline.stores.redis import (
     counts,
     dedupe,
     events,
+    flow,
     leases,
     prune,
     query,
     records,
     scripts,
 )
+from gantline.stores.redis.ahead import ahead
 from gantline.stores.redis.apply import apply
 from gantline.stores.redis.calls import Calls
 from gantline.stores.redis.failures import reads_replies
 from gantline.stores.redis.insert import insert
 from gantline.stores.redis.location import Location
-from gantline.stores.redis.rows import read_instant
+from gantline.stores.redis.rows import encode_lane, read_instant
 from gantline.stores.redis.server import Server, advice, ask_server, capabilities
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The version of the layout of the keys. A store with another version is refused."""
 
 
@@ -196,6 +199,10 @@ class RedisStore:
         return await leases.expired(self._calls, limit=at_most(limit), after=after, now=self._now())
 
     @reads_replies
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        return await leases.past_expiry(self._calls, limit=at_most(limit), now=self._now())
+
+    @reads_replies
     async def expire_session(self, session: str) -> int:
         return await leases.expire_session(self._calls, session, self._now())
 
@@ -261,6 +268,48 @@ class RedisStore:
         if not is_storable(tenant_id or ""):
             return []
         return await counts.counts(self._calls, tenant_id, self._now())
+
+    @reads_replies
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
+        return await ahead(
+            self._calls,
+            job_id,
+            tuple(job_types),
+            tenant_id=tenant_id,
+            limit=at_most(limit),
+            now=self._now(),
+        )
+
+    @reads_replies
+    async def groups(
+        self, queue: str, job_type: str, *, tenant_id: str | None, limit: int, after: str = ""
+    ) -> GroupPage:
+        if not is_storable(queue + job_type + (tenant_id or "")):
+            return GroupPage(())
+        return await flow.groups(
+            self._calls,
+            encode_lane(queue, job_type),
+            tenant_id=tenant_id,
+            limit=at_most(limit),
+            after=after,
+            now=self._now(),
+        )
+
+    @reads_replies
+    async def waiting(
+        self, queue: str, job_type: str, *, tenant_id: str, group: str, at_most: int
+    ) -> int:
+        if not is_storable(queue + job_type + tenant_id + group):
+            return 0
+        lane = encode_lane(queue, job_type)
+        queued = await flow.count_queued(self._calls, lane, tenant_id=tenant_id, group=group)
+        return min(queued, at_most)
+
+    @reads_replies
+    async def gates(self, names: Sequence[str]) -> list[GateState]:
+        return await flow.gates(self._calls, names)
 
     @reads_replies
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:

@@ -16,7 +16,7 @@ Id = TypeVar("Id")
 
 
 class Head(NamedTuple, Generic[Id]):
-    """The state of a job, read from the table that has it. The last five are of its run."""
+    """The state of a job, read from the table that has it. `token` and the next four: its run."""
 
     status: JobStatus
     job_id: Id
@@ -39,6 +39,7 @@ class Head(NamedTuple, Generic[Id]):
     started_at: int | None = None
     until: int | None = None
     cancel_requested: bool = False
+    group: str = ""
 
     @property
     def key(self) -> DedupeKey | None:

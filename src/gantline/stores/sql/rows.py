@@ -25,9 +25,10 @@ ToUuid = Callable[[Any], UUID]
 JOB_COLUMNS: Final = (
     "job.id, job.tenant, job.subject, job.correlation, job.idempotency_key, job.attempt, "
     "job.max_attempts, job.payload, job.payload_version, job.priority, job.created_at, "
-    "job.scheduled_at, job.created_by, job.parent, job.trace_context, job.external_id"
+    "job.scheduled_at, job.created_by, job.parent, job.trace_context, job.external_id, "
+    "job.expires_at, job.group_name"
 )
-JOB_WIDTH: Final = 16
+JOB_WIDTH: Final = 18
 
 RUN_COLUMNS: Final = (
     "lease.token, lease.fence, lease.session, lease.version, lease.attempt, lease.crashes, "
@@ -64,6 +65,8 @@ def job_from_row(row: Row, lane: Sequence[str], to_uuid: ToUuid | None = None) -
         parent_job_id=to_uuid(parent) if to_uuid and parent is not None else parent,
         trace_context=read_trace_context(row[14]),
         external_id=to_uuid(external) if to_uuid and external is not None else external,
+        expires_at=None if row[16] is None else from_micros(row[16]),
+        group=row[17],
         queue=lane[0],
         job_type=lane[1],
     )

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from gantline.contract.clock import later_micros
+from gantline.contract.flow import group_number
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.records import write_is_allowed
 from gantline.contract.results import Applied, ApplyResult, Conflict, NotFound
@@ -18,9 +19,10 @@ from gantline.contract.submission import KeyKind
 from gantline.contract.transition import Transition, may_be_repeat, refusal
 from gantline.stores.ranks import PRIORITIES
 from gantline.stores.sql.changes import ChangedRows, Head, Requeued, has_attachments, split_by_job
-from gantline.stores.sqlite import dedupe, records
+from gantline.stores.sqlite import dedupe, records, turns
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Insertion
+from gantline.stores.sqlite.limits import close_gates
 from gantline.stores.sqlite.ready import ReadyRow, enqueue, remove
 from gantline.stores.sqlite.rows import execute_in, insert_rows
 
@@ -28,10 +30,11 @@ _HEAD = (
     "{0}.version, {0}.fence, {0}.attempt, {0}.crashes, {0}.snoozes, {1}, {0}.lane, "
     "{0}.tenant, job.created_at, job.idempotency_key"
 )
+_NO_RUN = "NULL, '', NULL, NULL, 0"
 _RUNNING = f"""
 SELECT lease.job_id, NULL, {_HEAD.format("lease", "lease.priority")},
        job.fingerprint, lane.job_type, lease.token, lease.session, lease.started_at, lease.until,
-       lease.cancel_requested
+       lease.cancel_requested, job.group_name
 FROM gantline_lease AS lease
 JOIN gantline_job AS job ON job.id = lease.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -39,7 +42,7 @@ WHERE lease.job_id IN {{}}
 """  # noqa: S608  # constants only
 _QUEUED = f"""
 SELECT ready.job_id, NULL, {_HEAD.format("ready", f"ready.rank % {PRIORITIES}")},
-       job.fingerprint, lane.job_type
+       job.fingerprint, lane.job_type, {_NO_RUN}, job.group_name
 FROM gantline_ready AS ready
 JOIN gantline_job AS job ON job.id = ready.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -47,7 +50,7 @@ WHERE ready.job_id IN {{}}
 """  # noqa: S608  # constants only
 _ENDED = f"""
 SELECT log.status, log.job_id, log.sequence, {_HEAD.format("log", "log.priority")},
-       job.fingerprint, lane.job_type
+       job.fingerprint, lane.job_type, {_NO_RUN}, job.group_name
 FROM gantline_log AS log
 JOIN gantline_job AS job ON job.id = log.job_id
 JOIN gantline_lane AS lane ON lane.id = job.lane
@@ -63,6 +66,7 @@ INSERT INTO gantline_log (
 VALUES ({", ".join("?" * 25)})
 """  # noqa: S608  # constants only
 _REQUEST_CANCEL = "UPDATE gantline_lease SET cancel_requested = 1, version = ? WHERE job_id = ?"
+_GROUPS_OF_LEASES = "SELECT DISTINCT grp FROM gantline_lease WHERE job_id IN {}"
 _LEAVE_LEASES = "DELETE FROM gantline_lease WHERE job_id IN {}"
 _LEAVE_END = "UPDATE gantline_log SET is_end = 0 WHERE sequence = ?"
 
@@ -111,6 +115,7 @@ class _Change:
     def _clear(self) -> None:
         self._tally = Tally()
         self._rows = ChangedRows(self._now, self._tally, encode_id=_BYTES)
+        self._closing: list[Transition] = []
 
     def add(self, transition: Transition, head: Head[bytes] | None) -> ApplyResult:
         if head is None:
@@ -136,8 +141,13 @@ class _Change:
                 return conflict
             self.write()
         else:
-            self._rows.add(transition, head)
+            self._add_rows(transition, head)
         return Applied(head.version + 1)
+
+    def _add_rows(self, transition: Transition, head: Head[bytes]) -> None:
+        self._rows.add(transition, head)
+        if transition.closes:
+            self._closing.append(transition)
 
     def _is_repeated(self, transition: Transition) -> bool:
         """Whether the log has this change already: then only its result was lost, not the run."""
@@ -146,11 +156,16 @@ class _Change:
 
     def write(self) -> None:
         rows, write = self._rows, self._connection.executemany
+        if rows.left_lease and turns.is_any_full(self._connection):
+            ended = execute_in(self._connection, _GROUPS_OF_LEASES, rows.left_lease)
+            turns.give_back_places(self._connection, [group for (group,) in ended])
         execute_in(self._connection, _LEAVE_LEASES, rows.left_lease)
         remove(self._connection, rows.left_ready)
         write(_LEAVE_END, rows.left_end)
         write(_REQUEST_CANCEL, rows.cancel_requests)
-        enqueue(self._connection, [self._ready_row(one) for one in rows.queued])
+        enqueue(self._connection, [self._ready_row(one) for one in rows.queued], self._now)
+        if self._closing:
+            close_gates(self._connection, self._closing, self._now)
         self._write_log()
         write(dedupe.HOLD, rows.keys_held)
         write(dedupe.FREE, rows.keys_freed)
@@ -176,7 +191,7 @@ class _Change:
         for result in insertion.add_all(transition.follow_ups):
             if isinstance(result, Conflict):
                 return result
-        self._rows.add(transition, head)
+        self._add_rows(transition, head)
         if transition.follow_ups:
             self._write_log()  # what follows from an end is logged after it
             insertion.write(self._tally)
@@ -190,6 +205,7 @@ class _Change:
             head.job_id,
             head.lane,
             rank(transition.priority, transition.crashes),
+            group_number(head.tenant, head.group),
             head.tenant,
             version,
             transition.attempt,

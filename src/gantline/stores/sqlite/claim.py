@@ -16,9 +16,12 @@ from gantline.contract.status import JobStatus
 from gantline.stores.sql.rows import JOB_COLUMNS, JOB_WIDTH, RUN_COLUMNS, job_from_row, run_from_row
 from gantline.stores.sqlite import ready
 from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.due import take_due
 from gantline.stores.sqlite.events import LogState, log_started
+from gantline.stores.sqlite.limits import Limits, mark_limited
 from gantline.stores.sqlite.records import read_current
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows
+from gantline.stores.sqlite.turns import give_back_places
 
 # A claim skips rows of jobs that were removed by hand; so often at most, as other writers wait.
 _ROUNDS: Final = 100
@@ -33,13 +36,15 @@ JOIN gantline_lane AS lane ON lane.id = job.lane
 _LEASE = """
 INSERT INTO gantline_lease (
     job_id, token, claim_id, session, lane, priority, tenant, version, attempt, crashes, snoozes,
-    fence, started_at, until, length)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    fence, started_at, until, length, grp, limited)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _JOBS = f"""
-SELECT {JOB_COLUMNS}, lane.queue, lane.job_type
+SELECT {JOB_COLUMNS}, lane.queue, lane.job_type, lane.limited
 FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane WHERE job.id IN {{}}
 """  # noqa: S608  # constants only
+_KIND: Final = JOB_WIDTH + 1
+_LIMITED: Final = JOB_WIDTH + 2
 
 
 def claim(
@@ -80,8 +85,10 @@ def claim(
                 now,
                 until,
                 length,
+                row.group,
+                job[_LIMITED],
             )
-            for row, _, token in taken
+            for row, job, token in taken
         ],
     )
     started_at, lease_until = from_micros(now), from_micros(until)
@@ -101,15 +108,20 @@ def _take(
 ) -> list[tuple[ready.ReadyRow, Row]]:
     """Remove due jobs from the queue, and read them."""
     tally = Tally()
+    mark_limited(connection, requests)
     for _ in range(_ROUNDS):
-        rows = [row for request in requests for row in ready.take_due(connection, request, now)]
+        limits = Limits(connection, now)
+        rows = [row for request in requests for row in take_due(connection, request, limits, now)]
         jobs = {row[0]: row for row in execute_in(connection, _JOBS, [row.job_id for row in rows])}
         for row in rows:
             # A job that was removed by hand has left its row in the queue.
             to_status = JobStatus.RUNNING if row.job_id in jobs else None
             tally.move(row.tenant, row.lane, JobStatus.QUEUED, to_status)
+        if len(jobs) < len(rows):  # so they hold no place
+            give_back_places(connection, [row.group for row in rows if row.job_id not in jobs])
         if jobs or not rows:
             break
+    limits.pass_gates(job[_KIND] for job in jobs.values())
     tally.write(connection)
     return [(row, jobs[row.job_id]) for row in rows if row.job_id in jobs]
 

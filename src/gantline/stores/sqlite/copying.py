@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from gantline.contract.clock import to_micros
+from gantline.contract.flow import group_number
+from gantline.contract.job import Job
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.snapshot import rank
 from gantline.contract.status import ON_REQUEST, JobStatus
@@ -31,7 +33,7 @@ from gantline.stores.sql.rows import (
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.insert import Lanes
 from gantline.stores.sqlite.query import get
-from gantline.stores.sqlite.ready import ReadyRow, enqueue
+from gantline.stores.sqlite.ready import ReadyRow, enqueue, let_expire
 from gantline.stores.sqlite.rows import (
     LOG_COLUMNS,
     Row,
@@ -58,7 +60,7 @@ _TERMS = "SELECT role, term FROM gantline_leader WHERE role > ? ORDER BY role LI
 _NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 _KNOWN = "SELECT id FROM gantline_job WHERE id IN {}"
-_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(18)}"  # noqa: S608  # constants only
+_ADD_JOB = f"INSERT INTO gantline_job VALUES {placeholders(20)}"  # noqa: S608  # constants only
 _ADD_LOG = f"""
 INSERT INTO gantline_log (
     sequence, job_id, version, change_id, tenant, lane, event, status, reason, at, attempt, crashes,
@@ -81,7 +83,12 @@ INSERT INTO sqlite_sequence (name, seq) SELECT :name, 0
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = :name)
 """
 _NUMBERED: Final = ("gantline_log", "gantline_record")
-_TABLES: Final = ("log", "ready", "floor", "lease", "job", "dedupe", "tally", "record", "leader")
+_TABLES: Final = (
+    *("log", "ready", "turn", "tenant_turn", "grouped", "rotation", "gate", "lease", "job"),
+    *("dedupe", "tally", "record", "leader"),
+)
+# So no turn is due when it is loaded: the next claim finds those that are.
+_BEFORE_ALL: Final = -(2**63)
 
 
 def dump(connection: sqlite3.Connection, part: Part, after: str, limit: int) -> Dumped:
@@ -159,6 +166,7 @@ def _load_jobs(connection: sqlite3.Connection, jobs: Sequence[StoredJob]) -> Non
     lanes, tally = Lanes(connection), Tally()
     rows: list[Row] = []
     queued: list[ReadyRow] = []
+    fresh: list[Job] = []
     logged: list[Row] = []
     for stored in jobs:
         job = stored.job
@@ -169,10 +177,13 @@ def _load_jobs(connection: sqlite3.Connection, jobs: Sequence[StoredJob]) -> Non
         rows.append(job_to_row(NewJob(job, stored.fingerprint), lane, scheduled_at))
         if stored.status is JobStatus.QUEUED:
             queued.append(_ready_row(stored, lane))
+            if stored.is_new:
+                fresh.append(job)
         logged += [_log_row(stored, row, lane) for row in stored.log]
         tally.move(job.tenant_id, lane, None, stored.status)
     insert_rows(connection, _ADD_JOB, rows)
-    enqueue(connection, queued)
+    enqueue(connection, queued, _BEFORE_ALL)
+    let_expire(connection, fresh)
     insert_rows(connection, _ADD_LOG, logged)
     tally.write(connection)
 
@@ -184,6 +195,7 @@ def _ready_row(stored: StoredJob, lane: int) -> ReadyRow:
         job.job_id.bytes,
         lane,
         rank(stored.priority, stored.crashes),
+        group_number(job.tenant_id, job.group),
         job.tenant_id,
         stored.version,
         stored.attempt,

@@ -63,20 +63,20 @@ def _count_waiting(
 ) -> tuple[int, int | None]:
     """Count the Queued jobs of a lane that are not due yet, and find since when the first is due.
 
-    Every range that has jobs has a floor.
+    Every range that has jobs has a turn.
     """
     tenant = "" if tenant_id is None else "AND tenant = :tenant"
     row = connection.execute(
         f"""
         SELECT
             total((SELECT count(*) FROM gantline_ready AS ready
-                   WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                     AND ready.run_at > :now {tenant})),
+                   WHERE ready.lane = turn.lane AND ready.rank = turn.rank
+                     AND ready.grp = turn.grp AND ready.run_at > :now {tenant})),
             min((SELECT ready.run_at FROM gantline_ready AS ready
-                 WHERE ready.lane = floor.lane AND ready.rank = floor.rank
-                   AND ready.run_at <= :now {tenant}
+                 WHERE ready.lane = turn.lane AND ready.rank = turn.rank
+                   AND ready.grp = turn.grp AND ready.run_at <= :now {tenant}
                  ORDER BY ready.run_at LIMIT 1))
-        FROM gantline_floor AS floor WHERE floor.lane = :lane
+        FROM gantline_turn AS turn WHERE turn.lane = :lane
         """,  # noqa: S608  # built from constants; every value is a parameter
         {"lane": lane, "now": now, "tenant": tenant_id},
     ).fetchone()
@@ -95,14 +95,3 @@ def dead_counts(connection: sqlite3.Connection, tenant_id: str | None) -> list[D
         {"tenant": tenant_id},
     )
     return [dead_count_from_row(row) for row in rows]
-
-
-def count_queued(connection: sqlite3.Connection, tenant_id: str | None) -> int:
-    row = connection.execute(
-        """
-        SELECT total(jobs) FROM gantline_tally
-        WHERE status = 'Queued' AND (:tenant IS NULL OR tenant = :tenant)
-        """,
-        {"tenant": tenant_id},
-    ).fetchone()
-    return int(row[0])

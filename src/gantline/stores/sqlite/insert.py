@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from gantline.contract.clock import later_micros, to_micros
+from gantline.contract.flow import group_number
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.results import Applied, Conflict, Duplicate, InsertResult
 from gantline.contract.status import JobStatus
@@ -11,7 +12,7 @@ from gantline.contract.submission import DedupeKey, KeyKind, NewJob
 from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import LogState, log_submitted
-from gantline.stores.sqlite.ready import ReadyRow, enqueue
+from gantline.stores.sqlite.ready import ReadyRow, enqueue, let_expire
 from gantline.stores.sqlite.rows import Row, execute_in, insert_rows, job_to_row
 
 _KNOWN = """
@@ -19,8 +20,12 @@ SELECT job.id, job.tenant, lane.job_type, job.fingerprint
 FROM gantline_job AS job JOIN gantline_lane AS lane ON lane.id = job.lane
 WHERE job.id IN {}
 """
-_JOB = f"INSERT INTO gantline_job VALUES ({', '.join('?' * 18)})"  # noqa: S608  # constants only
-_ADD_LANE = "INSERT INTO gantline_lane (queue, job_type) VALUES (?, ?) RETURNING id"
+_JOB = f"INSERT INTO gantline_job VALUES ({', '.join('?' * 20)})"  # noqa: S608  # constants only
+_ADD_LANE = """
+INSERT INTO gantline_lane (queue, job_type, limited)
+SELECT ?1, ?2, EXISTS (SELECT 1 FROM gantline_lane WHERE job_type = ?2 AND limited = 1)
+RETURNING id
+"""
 _LANE = "SELECT id FROM gantline_lane WHERE queue = ? AND job_type = ?"
 
 Identity = tuple[str, str, bytes]
@@ -103,6 +108,7 @@ class Insertion:
                     job.job_id.bytes,
                     lane,
                     job.priority,
+                    group_number(job.tenant_id, job.group),
                     job.tenant_id,
                     version=1,
                     attempt=job.attempts_used,
@@ -115,7 +121,8 @@ class Insertion:
             if new.logged:
                 logged.append(_log_state(queued[-1], to_micros(job.created_at)))
         insert_rows(self._connection, _JOB, jobs)
-        enqueue(self._connection, queued)
+        enqueue(self._connection, queued, self._now)
+        let_expire(self._connection, [new.job for new in self._accepted])
         dedupe.take(self._connection, self._to_take, self._now)
         log_submitted(self._connection, logged, self._now)
 

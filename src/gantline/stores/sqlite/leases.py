@@ -9,6 +9,7 @@ from gantline.contract.clock import later_micros, span_micros
 from gantline.contract.results import Applied, NotFound, ProgressResult, Renewal, Stale
 from gantline.contract.snapshot import Progress, Run, RunRef
 from gantline.contract.status import JobStatus
+from gantline.stores.sqlite import turns
 from gantline.stores.sqlite.claim import RUNS, read_run
 from gantline.stores.sqlite.counts import Tally
 from gantline.stores.sqlite.events import LogState, log_progressed
@@ -19,14 +20,20 @@ _EXTEND = "UPDATE gantline_lease SET until = ?, length = ? WHERE job_id = ? AND 
 _END_SESSION = "UPDATE gantline_lease SET until = ? WHERE session = ?"
 _IS_TOO_LONG = "until - length > :now"
 _HAS_NO_JOB = "until <= :now AND NOT EXISTS (SELECT 1 FROM gantline_job WHERE id = job_id)"
+# A full group has a lease, so there are never more of them than runs.
+_FREED = """
+SELECT DISTINCT grp FROM gantline_turn AS turn
+WHERE state = 3 AND NOT EXISTS (SELECT 1 FROM gantline_lease AS lease WHERE lease.grp = turn.grp)
+"""
 _TO_REPAIR = f"""
-SELECT 1 FROM gantline_lease WHERE {_IS_TOO_LONG} OR {_HAS_NO_JOB} LIMIT 1
+SELECT 1 WHERE EXISTS (SELECT 1 FROM gantline_lease WHERE {_IS_TOO_LONG} OR {_HAS_NO_JOB})
+    OR EXISTS ({_FREED})
 """  # noqa: S608  # constants only
 _CUT = f"""
 UPDATE gantline_lease SET until = :now + length WHERE {_IS_TOO_LONG}
 """  # noqa: S608  # constants only
 _CLEAR = f"""
-DELETE FROM gantline_lease WHERE {_HAS_NO_JOB} RETURNING tenant, lane
+DELETE FROM gantline_lease WHERE {_HAS_NO_JOB} RETURNING tenant, lane, grp
 """  # noqa: S608  # constants only
 _PROGRESS = """
 UPDATE gantline_lease SET percent = ?, phase = ?, version = version + 1
@@ -71,16 +78,18 @@ def expire_session(connection: sqlite3.Connection, session: str, now: int) -> in
 
 
 def needs_repair(connection: sqlite3.Connection, now: int) -> bool:
-    """Whether a lease lasts too long, because the clock was set back, or its job was removed."""
+    """Whether a lease lasts too long, or the other half of something was removed by hand."""
     return connection.execute(_TO_REPAIR, {"now": now}).fetchone() is not None
 
 
 def repair(connection: sqlite3.Connection, now: int) -> None:
     connection.execute(_CUT, {"now": now})
     tally = Tally()
-    for tenant, lane in connection.execute(_CLEAR, {"now": now}).fetchall():
+    for tenant, lane, _ in connection.execute(_CLEAR, {"now": now}).fetchall():
         tally.move(tenant, lane, JobStatus.RUNNING, None)
     tally.write(connection)
+    freed = connection.execute(_FREED).fetchall()
+    turns.give_back_places(connection, [group for (group,) in freed])
 
 
 def progress(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from operator import attrgetter
 from uuid import UUID
 
-from gantline.contract.clock import from_micros, to_micros
+from gantline.contract.clock import from_micros, span_micros, to_micros
 from gantline.contract.query import Pruned, PruneRule
 from gantline.contract.results import DeleteResult
 from gantline.contract.status import JobStatus
@@ -16,6 +16,7 @@ from gantline.stores.sql.changes import split_deletes
 from gantline.stores.sqlite import dedupe
 from gantline.stores.sqlite.apply import read_heads
 from gantline.stores.sqlite.counts import Tally
+from gantline.stores.sqlite.limits import prune_gates
 from gantline.stores.sqlite.rows import Row, execute_in
 
 _OLD = """
@@ -40,6 +41,7 @@ _EXPIRED_RECORDS = """
 DELETE FROM gantline_record WHERE (namespace, key) IN
     (SELECT namespace, key FROM gantline_record WHERE expires_at <= ? LIMIT ?)
 """
+_GATE_KEPT = span_micros(timedelta(days=1))
 _ANY_SEQUENCE = 2**63 - 1
 
 
@@ -87,6 +89,7 @@ def prune(
     _remove(connection, old)
     dropped_keys = connection.execute(_EXPIRED_KEYS, (now, limit)).rowcount
     dropped_records = connection.execute(_EXPIRED_RECORDS, (now, limit)).rowcount
+    prune_gates(connection, now - _GATE_KEPT)
     late, busy = measure_overdue(connection, rules), monotonic() - start
     return Pruned(len(old), dropped_keys, dropped_records, late, busy)
 

@@ -1,65 +1,78 @@
-"""The ready queue: where Queued jobs wait, in lanes, and the floor of each lane.
+"""The ready queue: where Queued jobs wait, in lanes, and the floor of each range of them.
 
-A lane is a queue and a type; within it there is one range per rank, by (run_at, job id): four for
-the priorities, and four for the suspects of each number of crashes.
-The floor of such a range is at or below its first row, so that a claim over many types opens only
-the lanes it takes from. Adding rows lowers floors; a claim raises those of the ranges it has read.
+A lane is a queue and a type; within it there is one range per rank and group, by (run_at, job id):
+four ranks for the priorities, and four for the suspects of each number of crashes.
+The floor of a range is at or below its first row, so that a claim over many types opens only the
+ranges it takes from. Adding rows lowers floors; a claim raises those of the ranges it has read.
+Which group comes next is in `turns`.
 """
 
 import heapq
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from gantline.contract.clock import to_micros
 from gantline.contract.errors import StoreCorrupt
-from gantline.contract.query import LaneRequest
-from gantline.stores.ranks import PRIORITIES, RANKS, SUSPECT_CRASHES
+from gantline.contract.flow import PLAIN, group_number
+from gantline.contract.job import Job
+from gantline.contract.job_id import uuid_from_bytes
+from gantline.stores.ranks import PRIORITIES
+from gantline.stores.sqlite import turns
+from gantline.stores.sqlite.limits import Limits
 from gantline.stores.sqlite.rows import Row, insert_rows
+from gantline.stores.sqlite.turns import Range, TurnState
 
 _BEFORE_ALL: Final = -(2**63)
+NOBODY: Final[Mapping[int, int]] = MappingProxyType({})
 
 _ADD = """
 INSERT INTO gantline_ready (
-    run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    run_at, job_id, lane, rank, grp, tenant, version, attempt, crashes, snoozes, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _LOWER_FLOOR = """
-INSERT INTO gantline_floor (lane, rank, queue, run_at, job_id)
-SELECT id, ?, queue, ?, ? FROM gantline_lane WHERE id = ?
-ON CONFLICT (lane, rank) DO UPDATE SET run_at = excluded.run_at, job_id = excluded.job_id
+INSERT INTO gantline_turn (lane, rank, grp, queue, tenant, run_at, job_id, state)
+SELECT id, ?, ?, queue, ?, ?, ?, ? FROM gantline_lane WHERE id = ?
+ON CONFLICT (lane, rank, grp) DO UPDATE SET
+    run_at = excluded.run_at, job_id = excluded.job_id,
+    state = iif(state = 2, excluded.state, state)
 WHERE (excluded.run_at, excluded.job_id) < (run_at, job_id)
 """
-_FLOORS = """
-SELECT floor.run_at, floor.job_id, floor.lane, lane.job_type
-FROM gantline_floor AS floor JOIN gantline_lane AS lane ON lane.id = floor.lane
-WHERE floor.queue = ? AND floor.rank = ? AND floor.run_at <= ?
-ORDER BY floor.run_at, floor.job_id
-"""
-_SUSPECT_RANKS = f"""
-SELECT DISTINCT rank FROM gantline_floor
-WHERE queue = ? AND rank >= {PRIORITIES} AND run_at <= ?
-"""  # noqa: S608  # constants only
 _DUE = """
-SELECT run_at, job_id, lane, rank, tenant, version, attempt, crashes, snoozes, fence
+SELECT run_at, job_id, lane, rank, grp, tenant, version, attempt, crashes, snoozes, fence
 FROM gantline_ready
-WHERE lane = ? AND rank = ? AND (run_at, job_id) > (?, ?) AND run_at <= ?
+WHERE lane = ? AND rank = ? AND grp = ? AND (run_at, job_id) > (?, ?) AND run_at <= ?
 ORDER BY run_at, job_id LIMIT ?
 """
 # A claim takes the first rows of a range without a gap, so one statement deletes them all.
 _TAKE = """
-DELETE FROM gantline_ready WHERE lane = ? AND rank = ? AND (run_at, job_id) <= (?, ?)
+DELETE FROM gantline_ready
+WHERE lane = ? AND rank = ? AND grp = ? AND (run_at, job_id) <= (?, ?)
 """
 _FIRST = """
 SELECT run_at, job_id FROM gantline_ready
-WHERE lane = ? AND rank = ? ORDER BY run_at, job_id LIMIT 1
+WHERE lane = ? AND rank = ? AND grp = ? ORDER BY run_at, job_id LIMIT 1
 """
-_RAISE_FLOOR = "UPDATE gantline_floor SET run_at = ?, job_id = ? WHERE lane = ? AND rank = ?"
-_DROP_FLOOR = "DELETE FROM gantline_floor WHERE lane = ? AND rank = ?"
+_RAISE_FLOOR = """
+UPDATE gantline_turn SET run_at = ?, job_id = ? WHERE lane = ? AND rank = ? AND grp = ?
+"""
+_CHANGE_TURN = """
+UPDATE gantline_turn SET
+    run_at = ?, job_id = ?, state = ?, full_at = ?, served = ifnull(?, served)
+WHERE lane = ? AND rank = ? AND grp = ?
+"""
+_DROP_FLOOR = "DELETE FROM gantline_turn WHERE lane = ? AND rank = ? AND grp = ?"
+_LET_EXPIRE = "UPDATE gantline_ready SET expires_at = ? WHERE job_id = ?"
+_PAST_EXPIRY = """
+SELECT ready.job_id FROM gantline_ready AS ready
+JOIN gantline_job AS job ON job.id = ready.job_id
+WHERE ready.expires_at <= ? ORDER BY ready.expires_at, ready.job_id LIMIT ?
+"""
 _LEAVE = "DELETE FROM gantline_ready WHERE job_id = ?"
-
-Range = tuple[int, int]
-"""A lane and a rank."""
 
 
 class ReadyRow(NamedTuple):
@@ -69,6 +82,7 @@ class ReadyRow(NamedTuple):
     job_id: bytes
     lane: int
     rank: int
+    group: int
     tenant: str
     version: int
     attempt: int
@@ -81,17 +95,38 @@ class ReadyRow(NamedTuple):
         return self.rank % PRIORITIES
 
 
-def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow]) -> None:
-    """Add jobs to their lanes, in any order."""
+def enqueue(connection: sqlite3.Connection, rows: Sequence[ReadyRow], now: int) -> None:
+    """Add jobs to their lanes, in any order, and give their groups a turn."""
     insert_rows(connection, _ADD, rows)
     first: dict[Range, ReadyRow] = {}
     for row in rows:
-        key = (row.lane, row.rank)
+        key = (row.lane, row.rank, row.group)
         if key not in first or row < first[key]:
             first[key] = row
-    connection.executemany(
-        _LOWER_FLOOR, [(rank, row.run_at, row.job_id, lane) for (lane, rank), row in first.items()]
-    )
+    floors: list[Row] = []
+    entries: list[turns.Entry] = []
+    for (lane, rank, group), row in first.items():
+        tenant = PLAIN if group == PLAIN else group_number(row.tenant, "")
+        state = turns.state_of(rank, group, is_due=row.run_at <= now)
+        floors.append((rank, group, tenant, row.run_at, row.job_id, state, lane))
+        if state is not TurnState.NONE:
+            entries.append(turns.Entry(lane, rank, group, tenant, 0, row.run_at, state))
+    connection.executemany(_LOWER_FLOOR, floors)
+    turns.enter(connection, entries)
+
+
+def let_expire(connection: sqlite3.Connection, jobs: Iterable[Job]) -> None:
+    """Note of new jobs when they expire; apart, since few do, and all the others pay nothing."""
+    expiring = [
+        (to_micros(at), job.job_id.bytes) for job in jobs if (at := job.expires_at) is not None
+    ]
+    if expiring:
+        connection.executemany(_LET_EXPIRE, expiring)
+
+
+def past_expiry(connection: sqlite3.Connection, limit: int, now: int) -> list[UUID]:
+    """Read which jobs have expired. A job that was removed by hand has left its row here."""
+    return [uuid_from_bytes(row[0]) for row in connection.execute(_PAST_EXPIRY, (now, limit))]
 
 
 def remove(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
@@ -99,143 +134,125 @@ def remove(connection: sqlite3.Connection, job_ids: Sequence[bytes]) -> None:
     connection.executemany(_LEAVE, [(job_id,) for job_id in job_ids])
 
 
-def has_due(connection: sqlite3.Connection, requests: Sequence[LaneRequest], now: int) -> bool:
-    """Whether a claim might find anything. Needs no write lock."""
-    return any(
-        any(
-            True
-            for _ in _read_floors(connection, request.queue, _claimable_types(request), rank, now)
-        )
-        for request in requests
-        for crashes in _crash_counts(connection, request, now)
-        for rank in RANKS[crashes]
-    )
+class Merge:
+    """Takes due rows of some ranges in one order, and remembers which ranges it has opened.
 
-
-def take_due(connection: sqlite3.Connection, request: LaneRequest, now: int) -> list[ReadyRow]:
-    """Remove due jobs from the lanes of a queue: by priority, time due, id; up to the limits.
-
-    Suspects of one number of crashes only: the highest of which there are any to take.
+    A range is opened when its floor may be the next row.
     """
-    for crashes in _crash_counts(connection, request, now):
-        limit = request.most_suspects(crashes) if request.suspects else request.limit
-        search = _Search(connection, request, now)
-        for rank in RANKS[crashes]:
-            search.find(rank, limit)
-        _take(connection, search.found)
-        _raise_floors(connection, search.opened)
-        if search.found:
-            return search.found
-    return []
 
-
-def _crash_counts(connection: sqlite3.Connection, request: LaneRequest, now: int) -> Sequence[int]:
-    """The numbers of crashes of the jobs that a request selects, highest first; 0 if ordinary."""
-    if not request.suspects:
-        return (0,)
-    due = {row[0] for row in connection.execute(_SUSPECT_RANKS, (request.queue, now))}
-    return [
-        crashes
-        for crashes in reversed(SUSPECT_CRASHES)
-        if request.most_suspects(crashes) > 0 and not due.isdisjoint(RANKS[crashes])
-    ]
-
-
-def _claimable_types(request: LaneRequest) -> frozenset[str]:
-    """The types of a request that its limits allow."""
-    return frozenset(request.job_types).difference(
-        kind for kind, most in request.at_most if most <= 0
-    )
-
-
-class _Search:
-    """What a request finds, rank by rank, and how many more of each limited type it may take."""
-
-    def __init__(self, connection: sqlite3.Connection, request: LaneRequest, now: int) -> None:
-        self.found: list[ReadyRow] = []
+    def __init__(
+        self, connection: sqlite3.Connection, floors: Iterator[Row], limits: Limits, now: int
+    ) -> None:
+        """Each floor is a row: run_at, job id, lane, rank, group, job type; the lowest first."""
         self.opened: dict[Range, str] = {}
         self._connection = connection
-        self._queue = request.queue
-        self._kinds = _claimable_types(request)
-        self._room = dict(request.at_most)
+        self._floors = floors
+        self._limits = limits
         self._now = now
+        self._floor = next(floors, None)
+        self._ranges: list[tuple[ReadyRow, Iterator[ReadyRow]]] = []  # a heap; rows never tie
 
-    def find(self, rank: int, limit: int) -> None:
-        """Search the ranges of one rank, until so many are found in all."""
-        if len(self.found) >= limit:
-            return
-        rows = self._first_due(rank, limit - len(self.found))
-        self.found += rows
-        for kind in [self.opened[row.lane, rank] for row in rows] if self._room else ():
-            if kind in self._room:
-                self._room[kind] -= 1
+    @property
+    def may_have_more(self) -> bool:
+        return self._floor is not None or bool(self._ranges)
 
-    def _first_due(self, rank: int, limit: int) -> list[ReadyRow]:
-        """Merge the lanes by their first rows; one is opened when its floor may be the next row."""
+    @property
+    def following(self) -> dict[Range, ReadyRow]:
+        """The first row that was not taken, of the ranges that have more."""
+        return {(row.lane, row.rank, row.group): row for row, _ in self._ranges}
+
+    def take(self, limit: int) -> list[ReadyRow]:
+        """Take the next rows, up to so many and to what the limits allow."""
         found: list[ReadyRow] = []
-        floors = _read_floors(self._connection, self._queue, self._kinds, rank, self._now)
-        floor = next(floors, None)
-        lanes: list[tuple[ReadyRow, Iterator[ReadyRow]]] = []  # a heap; rows never tie
+        ranges, limits = self._ranges, self._limits
         while len(found) < limit:
-            while floor is not None and (not lanes or floor[:2] < lanes[0][0][:2]):
-                rows = self._open(floor, rank, page=limit // (len(lanes) + 1) + 1)
-                if (row := next(rows, None)) is not None:
-                    heapq.heappush(lanes, (row, rows))
-                floor = next(floors, None)
-            if not lanes:
+            while self._floor is not None and (not ranges or self._floor[:2] < ranges[0][0][:2]):
+                self._open(self._floor, page=limit // (len(ranges) + 1) + 1)
+                self._floor = next(self._floors, None)
+            if not ranges:
                 break
-            row, rows = lanes[0]
+            row, rows = ranges[0]
+            kind = self.opened[row.lane, row.rank, row.group] if limits.any else ""
+            if limits.holds(kind) and not limits.take(kind, row.group):
+                heapq.heappop(ranges)
+                continue
             found.append(row)
-            if floor is None and len(lanes) == 1:  # nothing left to merge with
-                found += islice(rows, limit - len(found))
-                break
+            if self._floor is None and len(ranges) == 1 and not limits.holds(kind):
+                found += islice(rows, limit - len(found))  # nothing left to merge with
             if (following := next(rows, None)) is not None:
-                heapq.heapreplace(lanes, (following, rows))
+                heapq.heapreplace(ranges, (following, rows))
             else:
-                heapq.heappop(lanes)
+                heapq.heappop(ranges)
         return found
 
-    def _open(self, floor: Row, rank: int, page: int) -> Iterator[ReadyRow]:
-        _, _, lane, kind = floor
-        self.opened[lane, rank] = kind
-        rows = _read_due(self._connection, lane, rank, self._now, page)
-        return islice(rows, max(0, self._room[kind])) if kind in self._room else rows
-
-
-def _read_floors(
-    connection: sqlite3.Connection, queue: str, kinds: frozenset[str], rank: int, now: int
-) -> Iterator[Row]:
-    """Yield the due floors of these types, lowest first."""
-    rows = connection.execute(_FLOORS, (queue, rank, now))
-    return (row for row in rows if row[3] in kinds)
+    def _open(self, floor: Row, page: int) -> None:
+        *_, lane, rank, group, kind = floor
+        key = (lane, rank, group)
+        self.opened[key] = kind
+        if self._limits.holds(kind):
+            page = min(page, self._limits.room(kind, group) + 1)
+            if page == 1:
+                return
+        rows = _read_due(self._connection, key, self._now, page)
+        if (row := next(rows, None)) is not None:
+            heapq.heappush(self._ranges, (row, rows))
 
 
 def _read_due(
-    connection: sqlite3.Connection, lane: int, rank: int, now: int, page: int
+    connection: sqlite3.Connection, key: Range, now: int, page: int
 ) -> Iterator[ReadyRow]:
     """Yield due rows of one range in order, a page at a time."""
     after: tuple[int, bytes] = (_BEFORE_ALL, b"")
-    while rows := connection.execute(_DUE, (lane, rank, *after, now, page)).fetchall():
+    while rows := connection.execute(_DUE, (*key, *after, now, page)).fetchall():
         yield from map(ReadyRow._make, rows)
         after = rows[-1][:2]
         if len(rows) < page:
             return
 
 
-def _take(connection: sqlite3.Connection, rows: list[ReadyRow]) -> None:
+def take(connection: sqlite3.Connection, rows: list[ReadyRow]) -> None:
+    """Remove rows that a merge took."""
     if not rows:
         return
-    last = {(row.lane, row.rank): (row.run_at, row.job_id) for row in rows}
+    last = {(row.lane, row.rank, row.group): (row.run_at, row.job_id) for row in rows}
     taken = connection.executemany(_TAKE, [(*key, *row) for key, row in last.items()]).rowcount
     if taken != len(rows):
         raise StoreCorrupt(f"A claim of {len(rows)} jobs would have taken {taken}.")
 
 
-def _raise_floors(connection: sqlite3.Connection, opened: Iterable[Range]) -> None:
-    """Set the floor of each opened range to its first row, due or not."""
-    for key in opened:
-        row = connection.execute(_FIRST, key).fetchone()
-        if row is None:
-            connection.execute(_DROP_FLOOR, key)
-        else:
-            connection.execute(_RAISE_FLOOR, (*row, *key))
+def raise_floors(
+    connection: sqlite3.Connection,
+    merges: Iterable[Merge],
+    limits: Limits,
+    now: int,
+    served: Mapping[int, int] = NOBODY,
+) -> dict[Range, TurnState | None]:
+    """Set the floor of each opened range to its first row, due or not, and when it was served.
+
+    Returns what each of them waits for now; None where it is empty.
+    """
+    states: dict[Range, TurnState | None] = {}
+    raised: list[Row] = []
+    changed: list[Row] = []
+    for merge in merges:
+        following = merge.following
+        for key, kind in merge.opened.items():
+            first = following.get(key) or connection.execute(_FIRST, key).fetchone()
+            if first is None:
+                states[key] = None
+                continue
+            _, rank, group = key
+            state, full_at = turns.state_of(rank, group, is_due=first[0] <= now), None
+            if state is TurnState.NONE:
+                raised.append((*first[:2], *key))
+            else:
+                if state is TurnState.IN_LINE:
+                    full_at = limits.full_at(kind, group)
+                    state = state if full_at is None else TurnState.FULL
+                changed.append((*first[:2], state, full_at, served.get(group), *key))
+            states[key] = state
+    empty = [key for key, state in states.items() if state is None]
+    for statement, rows in ((_RAISE_FLOOR, raised), (_CHANGE_TURN, changed), (_DROP_FLOOR, empty)):
+        if rows:
+            connection.executemany(statement, rows)
+    return states

@@ -47,6 +47,8 @@ def job_to_row(new: NewJob, lane: int, scheduled_at: int | None) -> Row:
         job.parent_job_id.bytes if job.parent_job_id else None,
         msgspec.json.encode(trace).decode() if trace else None,
         job.external_id.bytes if job.external_id else None,
+        None if job.expires_at is None else to_micros(job.expires_at),
+        job.group,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from uuid import UUID
 from gantline.contract.capabilities import Capabilities
 from gantline.contract.clock import Clock, to_micros
 from gantline.contract.errors import StoreUnavailable
+from gantline.contract.flow import GateState, GroupPage, group_number
 from gantline.contract.job_id import uuid_from_bytes
 from gantline.contract.payload import DEFAULT_PAYLOAD_LIMIT
 from gantline.contract.query import (
@@ -42,15 +43,20 @@ from gantline.contract.stored import Dumped, Part, Stored, refuse_running
 from gantline.contract.submission import DedupeKey, NewJob
 from gantline.contract.text import is_storable, storable_start
 from gantline.contract.transition import StateGuard, Transition
-from gantline.runtime import new_uuid
+from gantline.runtime import new_uuid, thread_seconds
 from gantline.stores.diagnostics import Advice
 from gantline.stores.migrations import Migrator
+from gantline.stores.slow_counts import SlowCounts, Stopwatch
 from gantline.stores.sqlite import claim as claims
 from gantline.stores.sqlite import copying, counts, events, leases, prune, query, ready, records
+from gantline.stores.sqlite.ahead import ahead
 from gantline.stores.sqlite.apply import apply
 from gantline.stores.sqlite.connection import OpenedFile, describe_mode
 from gantline.stores.sqlite.dedupe import find_holder, find_request_keys
+from gantline.stores.sqlite.due import has_due
+from gantline.stores.sqlite.groups import count_waiting, read_groups
 from gantline.stores.sqlite.insert import insert
+from gantline.stores.sqlite.limits import read_gates
 from gantline.stores.sqlite.location import Location, check_location
 from gantline.stores.sqlite.schema import SqliteMigrator, check, is_up_to_date, migrate
 from gantline.stores.sqlite.threads import Readers, Writer
@@ -87,6 +93,10 @@ class _Opened:
             on_error.callback(self.readers.close)
             self.searchers = Readers.of_searches(location, self.file)
             on_error.pop_all()
+        # By the processor time of the thread: a host that is busy with something else makes no
+        # count slow.
+        self.counts = SlowCounts[LaneCounts](work_seconds=thread_seconds)
+        self.dead_counts = SlowCounts[DeadCount](work_seconds=thread_seconds)
 
     async def close(self) -> None:
         """Wait until the file is closed. Continues in its thread if the caller is cancelled."""
@@ -140,8 +150,10 @@ class SqliteStore:
             clock="host",
             writers="host",
             event_lag=timedelta(0),
-            count_staleness=timedelta(0),
+            count_staleness=timedelta(seconds=10),
             max_payload_bytes=DEFAULT_PAYLOAD_LIMIT,
+            turns=True,
+            limits=True,
             patience=timedelta(seconds=self._location.busy_seconds),
             local_file=self.path,
         )
@@ -252,7 +264,7 @@ class SqliteStore:
         return await self._parts.readers.run(
             lambda connection: (
                 bool(claims.find_runs_of_claim(connection, claim_id))
-                or ready.has_due(connection, requests, self._now())
+                or has_due(connection, requests, self._now())
             )
         )
 
@@ -260,6 +272,11 @@ class SqliteStore:
         runs = tuple(runs)
         return await self._parts.lease_writer.run(
             lambda connection: leases.renew(connection, session, runs, lease=lease, now=self._now())
+        )
+
+    async def past_expiry(self, *, limit: int) -> list[UUID]:
+        return await self._parts.readers.run(
+            lambda connection: ready.past_expiry(connection, at_most(limit), self._now())
         )
 
     async def expire_session(self, session: str) -> int:
@@ -346,16 +363,72 @@ class SqliteStore:
     async def counts(self, *, tenant_id: str | None) -> list[LaneCounts]:
         if not is_storable(tenant_id or ""):
             return []
+
+        async def count(timed: Stopwatch) -> list[LaneCounts]:
+            def ask(connection: sqlite3.Connection) -> list[LaneCounts]:
+                with timed:
+                    return counts.counts(connection, tenant_id, self._now())
+
+            return await self._parts.readers.run(ask)
+
+        return await self._parts.counts.get(tenant_id, count)
+
+    async def ahead(
+        self, job_id: UUID, job_types: Collection[str], *, tenant_id: str | None, limit: int
+    ) -> dict[int, int] | None:
         return await self._parts.readers.run(
-            lambda connection: counts.counts(connection, tenant_id, self._now())
+            lambda connection: ahead(
+                connection,
+                job_id,
+                job_types,
+                tenant_id=tenant_id,
+                limit=at_most(limit),
+                now=self._now(),
+            )
         )
+
+    async def groups(
+        self, queue: str, job_type: str, *, tenant_id: str | None, limit: int, after: str = ""
+    ) -> GroupPage:
+        if not is_storable(queue + job_type + (tenant_id or "")):
+            return GroupPage(())
+        return await self._parts.searchers.run(
+            lambda connection: read_groups(
+                connection,
+                queue,
+                job_type,
+                tenant_id=tenant_id,
+                limit=at_most(limit),
+                after=after,
+                now=self._now(),
+            )
+        )
+
+    async def waiting(
+        self, queue: str, job_type: str, *, tenant_id: str, group: str, at_most: int
+    ) -> int:
+        if not is_storable(queue + job_type):
+            return 0
+        number = group_number(tenant_id, group)
+        return await self._parts.readers.run(
+            lambda connection: count_waiting(connection, queue, job_type, number, at_most)
+        )
+
+    async def gates(self, names: Sequence[str]) -> list[GateState]:
+        return await self._parts.readers.run(lambda connection: read_gates(connection, names))
 
     async def dead_counts(self, *, tenant_id: str | None) -> list[DeadCount]:
         if not is_storable(tenant_id or ""):
             return []
-        return await self._parts.searchers.run(
-            lambda connection: counts.dead_counts(connection, tenant_id)
-        )
+
+        async def count(timed: Stopwatch) -> list[DeadCount]:
+            def ask(connection: sqlite3.Connection) -> list[DeadCount]:
+                with timed:
+                    return counts.dead_counts(connection, tenant_id)
+
+            return await self._parts.searchers.run(ask)
+
+        return await self._parts.dead_counts.get(tenant_id, count)
 
     async def history(self, job_id: UUID, *, tenant_id: str | None) -> list[LogEntry]:
         if not is_storable(tenant_id or ""):

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from gantline.contract.errors import Code
+from gantline.contract.flow import TypeFlow
 from gantline.contract.outcome import ErrorInfo, Failure, Outcome, Snoozed, Success
 from gantline.contract.results import Applied
 from gantline.contract.snapshot import JobSnapshot, Run
@@ -93,14 +94,13 @@ class Bench:
         claim_id: UUID | None = None,
         at_most: dict[str, int] | None = None,
         suspects: tuple[int, ...] = (),
+        flow: tuple[TypeFlow, ...] = (),
     ) -> list[Run]:
         await self.register(session)
-        return await self.store.claim(
-            session,
-            claim_id or uuid4(),
-            lane_requests(*job_types, limit=limit, queue=queue, at_most=at_most, suspects=suspects),
-            lease=LEASE,
+        requests = lane_requests(
+            *job_types, limit=limit, queue=queue, at_most=at_most, suspects=suspects, flow=flow
         )
+        return await self.store.claim(session, claim_id or uuid4(), requests, lease=LEASE)
 
     async def start(self, payload: Any = None, *, session: str = "worker-1", **fields: Any) -> Run:
         """Submit a job and claim it."""

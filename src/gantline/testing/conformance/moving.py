@@ -91,6 +91,7 @@ async def furnish(bench: Bench) -> None:
                 correlation_id="c",
                 parent_job_id=UUID(int=7),
                 external_id=UUID(int=8),
+                group="account/ü",
                 payload_version=3,
                 scheduled_at=bench.clock.now() + timedelta(days=400, microseconds=1),
             ),

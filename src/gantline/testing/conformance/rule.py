@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from gantline.contract.capabilities import Capabilities
 from gantline.testing.conformance.bench import Bench, StoreHarness
 
 _MARK = "__gantline_cases__"
@@ -17,15 +18,21 @@ class Rule:
     name: str
     topic: str
     body: Callable[[Bench], Awaitable[None]]
+    needs: str = ""
+    """The capability without which a store cannot be held to it."""
 
     def __str__(self) -> str:
         return f"{self.topic}.{self.name}"
 
+    def applies_to(self, capabilities: Capabilities) -> bool:
+        return not self.needs or bool(getattr(capabilities, self.needs))
+
     async def check(self, harness: StoreHarness) -> None:
-        """Run the rule on a fresh store of this harness."""
+        """Run the rule on a fresh store of this harness, if it applies to such a store."""
         bench = await Bench.on(harness)
         try:
-            await self.body(bench)
+            if self.applies_to(bench.store.capabilities):
+                await self.body(bench)
         finally:
             await bench.close()
 
@@ -47,7 +54,11 @@ def rule_for(cases: Iterable[Any]) -> Callable[[Callable[..., Awaitable[None]]],
 
 
 def rules_of(module: ModuleType) -> list[Rule]:
-    """The rules of a module, in the order in which they are written."""
+    """The rules of a module, in the order in which they are written.
+
+    They need the capability that the module names as `NEEDS`, if it does.
+    """
+    needs = getattr(module, "NEEDS", "")
     topic = module.__name__.rsplit(".", 1)[-1]
     found: list[Rule] = []
     for name, function in vars(module).items():
@@ -55,10 +66,11 @@ def rules_of(module: ModuleType) -> list[Rule]:
             continue
         cases = getattr(function, _MARK)
         if cases is None:
-            found.append(Rule(name, topic, function))
+            found.append(Rule(name, topic, function, needs))
         else:
             found += [
-                Rule(f"{name}[{_called(case)}]", topic, _bound(function, case)) for case in cases
+                Rule(f"{name}[{_called(case)}]", topic, _bound(function, case), needs)
+                for case in cases
             ]
     return found
 

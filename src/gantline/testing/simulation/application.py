@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -12,12 +12,13 @@ from gantline.app.gantline import Gantline
 from gantline.app.settings import JobDefaults
 from gantline.auth.peppers import Peppers
 from gantline.contract.capabilities import StorageSettings
-from gantline.contract.errors import Permanent, Retry, Snooze
+from gantline.contract.errors import Permanent, Retry, Snooze, Throttled
 from gantline.contract.job_event import DomainEvent, JobEvent
 from gantline.contract.retention import Retention
 from gantline.contract.retry import Backoff
 from gantline.contract.store import JobStore
 from gantline.contract.wakeup import Wakeup
+from gantline.flow.limit import Limit
 from gantline.testing.simulation.network import Network, SimulatedWakeup
 from gantline.testing.simulation.world import Process
 from gantline.wakeups.remote import RemoteWakeup
@@ -29,7 +30,7 @@ from gantline.worker.context import Context
 _MOST_CRASHES: Final = (2, 3, 1000)
 _VAULT: Final = Vault(Peppers({"k1": bytes(range(32))}))
 
-End = Literal["return", "retry", "fail", "snooze", "error", "crash", "transaction"]
+End = Literal["return", "retry", "fail", "snooze", "throttle", "error", "crash", "transaction"]
 """How one attempt ends. `crash` takes its whole process along."""
 
 JOB_TYPES: Final = ("plain", "limited", "watched", "thread")
@@ -151,9 +152,12 @@ def make_application(
     *,
     crash: Callable[[Process], None],
     retention: Retention,
+    limits: Mapping[str, Sequence[Limit]],
 ) -> SimulatedApplication:
     """Declare everything anew, as each process does by importing its code."""
     jobs = SimulatedApplication(store, network, retention)
+    holds = store.capabilities.limits
+    limited_to = {name: limits.get(name) if holds else None for name in JOB_TYPES}
 
     async def work(plan: Plan, ctx: Context) -> str:
         began, stopped = process.world.now, list[float]()
@@ -200,6 +204,9 @@ def make_application(
             case "snooze":
                 if ctx.attempt + len(plan.ends) > 2 and process.random.random() < 0.5:
                     raise Snooze(timedelta(seconds=1))
+            case "throttle":
+                if ctx.attempt + len(plan.ends) > 2 and process.random.random() < 0.5:
+                    raise Throttled(after=timedelta(seconds=1))
             case "error":
                 raise ValueError("a bug of the handler")
             case "crash":
@@ -219,19 +226,40 @@ def make_application(
                 await asyncio.sleep(0.01)
         return "done"
 
-    @jobs.job("plain", queue=QUEUES["plain"], timeout=timedelta(seconds=60))
+    @jobs.job(
+        "plain",
+        queue=QUEUES["plain"],
+        timeout=timedelta(seconds=60),
+        limits=limited_to["plain"],
+    )
     async def plain(plan: Plan, ctx: Context) -> str:
         return await work(plan, ctx)
 
-    @jobs.job("limited", queue=QUEUES["limited"], concurrency=1, timeout=timedelta(seconds=30))
+    @jobs.job(
+        "limited",
+        queue=QUEUES["limited"],
+        concurrency=1,
+        timeout=timedelta(seconds=30),
+        limits=limited_to["limited"],
+    )
     async def limited(plan: Plan, ctx: Context) -> str:
         return await work(plan, ctx)
 
-    @jobs.job("watched", queue=QUEUES["watched"], events=("submitted", "started", "progressed"))
+    @jobs.job(
+        "watched",
+        queue=QUEUES["watched"],
+        events=("submitted", "started", "progressed"),
+        limits=limited_to["watched"],
+    )
     async def watched(plan: Plan, ctx: Context) -> str:
         return await work(plan, ctx)
 
-    @jobs.job("thread", queue=QUEUES["thread"], timeout=timedelta(seconds=20))
+    @jobs.job(
+        "thread",
+        queue=QUEUES["thread"],
+        timeout=timedelta(seconds=20),
+        limits=limited_to["thread"],
+    )
     def thread(plan: Plan, ctx: Context) -> str:
         end = plan.ends[min(ctx.attempt, len(plan.ends)) - 1]
         if end == "fail":

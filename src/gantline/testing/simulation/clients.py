@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from itertools import cycle
 from typing import Any, Final, assert_never
@@ -134,8 +135,12 @@ class Clients:
             options["priority"] = step.priority
         if step.delay:
             options["delay"] = step.delay
+        if step.expires:
+            options["expires_in"] = step.expires
         if step.key:
             options["idempotency_key"] = step.key
+        if step.group:
+            options["group"] = step.group
         if step.count == 1:
             handles = [await job_type.submit(step.plan, **options)]
         else:
@@ -150,7 +155,7 @@ class Clients:
             if self._world.now >= until:
                 return
             try:
-                handle = await job_type.submit(plan, tenant=step.tenant)
+                handle = await job_type.submit(plan, tenant=step.tenant, group=step.group or None)
                 self.submitted.append((handle.job_id, step.tenant))
                 await handle.wait(timeout=_STREAM_PATIENCE_SECONDS)
             except (GantlineError, TimeoutError):
@@ -161,6 +166,9 @@ class Clients:
         body = {"jobType": step.job_type, "payload": msgspec.to_builtins(step.plan)}
         if step.priority is not None:
             body["priority"] = step.priority
+        if step.expires:
+            at = self.app.clock.now() + timedelta(seconds=step.expires)
+            body["expiresAt"] = at.isoformat()
         if step.key:
             body["idempotencyKey"] = step.key
         status, answer = await post(self._api, "/api/jobs", body)

@@ -5,6 +5,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from gantline.flow.limit import Limit
 from gantline.testing.simulation.application import JOB_TYPES, QUEUES, End, Plan
 from gantline.testing.simulation.network import Chances
 from gantline.testing.simulation.profiles import PROFILES, Profile, Span
@@ -23,6 +24,14 @@ from gantline.testing.simulation.script import (
 
 STEPS: Final = 60
 _TENANTS: Final = ("default", "acme")
+_EXPIRING: Final = 0.15
+"""The share of submits whose jobs expire."""
+_GROUPS: Final = ("g1", "g2", "g3")
+_GROUPED: Final = 0.4
+"""The share of submits and streams whose jobs have a group."""
+_THROTTLED: Final = 0.1
+"""The share of submits whose jobs are throttled at first."""
+_RATES: Final = ("1/s", "5/s", "50/s")
 _STREAMED_PLANS: Final = 10
 _STREAMED_SECONDS: Final = ((0.0, 0.0), (0.0, 0.01), (0.01, 0.05))
 _STREAMED_SLOTS: Final = 2
@@ -36,9 +45,16 @@ def draw_script(seed: int, store: StoreKind, *, steps: int = STEPS, streams: int
     return drawing.with_streams(script, streams) if streams else script
 
 
+def _throttled(plan: Plan) -> Plan:
+    return msgspec.structs.replace(plan, ends=("throttle", *plan.ends[1:]))
+
+
 class _Drawing:
     def __init__(self, seed: int) -> None:
         self._random = Random(f"{seed}/script")  # noqa: S311  # no secret
+        # Apart, so that what is known of a seed stays as it is.
+        self._expiries = Random(f"{seed}/expiries")  # noqa: S311  # no secret
+        self._flow = Random(f"{seed}/flow")  # noqa: S311  # no secret
         self._profile: Profile = PROFILES[seed % len(PROFILES)]
 
     def script(self, seed: int, store: StoreKind, steps: int) -> Script:
@@ -55,6 +71,7 @@ class _Drawing:
             drain=choice(profile.drain),
             retention=choice(profile.retention),
             is_gentle=profile.is_gentle,
+            limits=self._limits(),
             chances=Chances(
                 fault=choice(profile.fault),
                 hint_lost=choice(profile.hint_lost),
@@ -82,6 +99,7 @@ class _Drawing:
             job_type=random.choice(JOB_TYPES),
             plans=tuple(self._streamed(plan) for plan in plans),
             tenant=random.choice(_TENANTS),
+            group=self._group(),
             seconds=seconds,
         )
 
@@ -122,7 +140,7 @@ class _Drawing:
         number = random.randrange(profile.keys) if random.random() < profile.keyed else None
         key = "" if number is None else f"k{number}"
         plan = self._plan()
-        return Submit(
+        submit = Submit(
             at=at,
             # A key is one of a type and a tenant.
             job_type=random.choice(JOB_TYPES) if number is None else JOB_TYPES[number],
@@ -135,6 +153,29 @@ class _Drawing:
             tenant=_TENANTS[0] if key else random.choice(_TENANTS),
             over_http=random.random() < 0.3,
         )
+        if self._expiries.random() < _EXPIRING:
+            expires = submit.delay + self._expiries.uniform(0.5, 20.0)
+            submit = msgspec.structs.replace(submit, expires=expires)
+        if not submit.over_http:
+            submit = msgspec.structs.replace(submit, group=self._group())
+        if self._flow.random() < _THROTTLED:
+            submit = msgspec.structs.replace(submit, plan=_throttled(submit.plan))
+        return submit
+
+    def _group(self) -> str:
+        return self._flow.choice(_GROUPS) if self._flow.random() < _GROUPED else ""
+
+    def _limits(self) -> tuple[tuple[str, tuple[Limit, ...]], ...]:
+        """Limits of some types, on every second seed. Two of them share a gate."""
+        flow = self._flow
+        if flow.random() < 0.5:
+            return ()
+        limits: dict[str, tuple[Limit, ...]] = {}
+        rate = Limit(rate=flow.choice(_RATES), burst=flow.choice((1, 3)), gate="shared")
+        for name in flow.sample(JOB_TYPES, 2):
+            running = Limit(running=flow.choice((1, 2, 3)), per=flow.choice(("group", "type")))
+            limits[name] = flow.choice(((running,), (rate,), (running, rate)))
+        return tuple(limits.items())
 
     def _plan(self, *, depth: int = 0) -> Plan:
         random, profile = self._random, self._profile

@@ -131,6 +131,7 @@ class _Simulation:
             self._journal,
             crash=self._world.crash,
             retention=retention,
+            limits=dict(self._script.limits),
         )
 
     async def _live(self) -> None:

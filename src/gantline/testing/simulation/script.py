@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from gantline.flow.limit import Limit
 from gantline.testing.simulation.application import Plan
 from gantline.testing.simulation.network import Chances
 
@@ -40,8 +41,11 @@ class Submit(_Step, frozen=True, kw_only=True):
     count: int = 1
     priority: int | None = None
     delay: float = 0.0
+    expires: float = 0.0
+    """After so many seconds it is not started any more; 0: at any time."""
     key: str = ""
     tenant: str = "default"
+    group: str = ""
     over_http: bool = False
 
 
@@ -52,6 +56,7 @@ class Stream(_Step, frozen=True, kw_only=True):
     plans: tuple[Plan, ...]
     """Of its jobs, one after the other."""
     tenant: str = "default"
+    group: str = ""
     seconds: float
 
 
@@ -114,6 +119,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     is_gentle: bool = False
     """Nothing happens to processes, to the store or to the clock, but that calls fail and workers
     are stopped in order: so no run may be lost."""
+    limits: tuple[tuple[str, tuple[Limit, ...]], ...] = ()
+    """By type; on a store that holds to them."""
     chances: Chances
     steps: tuple[Step, ...]
     faults: tuple[tuple[str, int], ...] | None = None

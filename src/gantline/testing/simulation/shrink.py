@@ -59,6 +59,8 @@ def _shorter(script: Script) -> Iterator[Script]:
         yield msgspec.structs.replace(script, chances=calm)
     if script.retention is not None:
         yield msgspec.structs.replace(script, retention=None)
+    for limits in _without_parts(script.limits):
+        yield msgspec.structs.replace(script, limits=limits)
     if script.slots_in_all is not None:
         yield msgspec.structs.replace(script, slots_in_all=None)
 

@@ -343,6 +343,9 @@ class SimulatedHost(Machine):
     def monotonic(self) -> float:
         return self._world.now
 
+    def thread_seconds(self) -> float:
+        return 0.0
+
     def random(self) -> float:
         return self._world.current.random.random()
 

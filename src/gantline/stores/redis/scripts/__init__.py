@@ -34,24 +34,38 @@ def _writing(name: str, *parts: str) -> Script:
     return _script(name, *parts, flags="allow-oom")
 
 
-_LOGGING: Final = ("state", "places", "log", "logging")
-_STORING: Final = (*_LOGGING, "envelope", "names", "dedupe", "storing")
-_REMOVING: Final = ("state", "envelope", "places", "ending", "log", "dedupe", "removing")
+_PLACES: Final = ("state", "groups", "places")
+_LOGGING: Final = (*_PLACES, "log", "logging")
+_STORING: Final = (*_LOGGING, "envelope", "names", "dedupe", "adding", "storing")
+_REMOVING: Final = (*_PLACES, "envelope", "ending", "log", "dedupe", "removing")
 
 FORMAT: Final = _writing("format")
 INSERT: Final = _script("insert", *_STORING, flags="")
-CLAIM: Final = _writing("claim", *_LOGGING, "ranking", "leases", "forgetting", "recording")
+CLAIM: Final = _writing(
+    "claim",
+    *_LOGGING,
+    "adding",
+    "ranking",
+    "leases",
+    "forgetting",
+    "recording",
+    "gating",
+    "turning",
+)
 RENEW: Final = _writing("renew", "state", "runs", "leases")
-EXPIRED: Final = _writing("expired", "state", "leases", "places", "forgetting")
-EXPIRE_SESSION: Final = _writing("expire_session", "state", "leases", "places")
+EXPIRED: Final = _writing("expired", *_PLACES, "leases", "forgetting")
+PAST_EXPIRY: Final = _writing("past_expiry", "state")
+EXPIRE_SESSION: Final = _writing("expire_session", *_PLACES, "leases")
 PROGRESS: Final = _writing("progress", *_LOGGING, "runs")
-APPLY: Final = _writing("apply", *_STORING, "ranking", "ending", "recording", "runs", "leases")
+APPLY: Final = _writing(
+    "apply", *_STORING, "ranking", "ending", "recording", "runs", "leases", "gating"
+)
 DELETE: Final = _writing("delete", *_REMOVING)
 PRUNE_JOBS: Final = _writing("prune_jobs", *_REMOVING, "key_names", "forgetting")
-PRUNE_REST: Final = _writing("prune_rest", "dedupe", "recording")
+PRUNE_REST: Final = _writing("prune_rest", "dedupe", "recording", "gating")
 WRITE_RECORDS: Final = _writing("write_records", "recording")
 LOAD_JOBS: Final = _script(
-    "load_jobs", *_LOGGING, "envelope", "ranking", "ending", "names", flags=""
+    "load_jobs", *_LOGGING, "envelope", "adding", "ranking", "ending", "names", flags=""
 )
 LOAD_KEYS: Final = _script("load_keys", "dedupe", "state", "envelope", "key_names", flags="")
 LOAD_RECORDS: Final = _script("load_records", "recording", flags="")
@@ -67,8 +81,12 @@ EVENTS: Final = _reading("events", "log")
 LAST_EVENT: Final = _reading("last_event")
 PLACES_OF: Final = _reading("places_of")
 WINDOW: Final = _reading("window")
+AHEAD: Final = _reading("ahead", *_PLACES, "adding", "ranking")
 COUNTS: Final = _reading("counts")
 WAITING: Final = _reading("waiting")
+LIST_GROUPS: Final = _reading("list_groups", *_PLACES)
+QUEUED_OF_GROUP: Final = _reading("queued_of_group", *_PLACES)
+GATES: Final = _reading("gates", "gating")
 DEAD_COUNTS: Final = _reading("dead_counts")
 DUE: Final = _reading("due")
 HELD: Final = _reading("held", "dedupe")

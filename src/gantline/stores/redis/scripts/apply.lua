@@ -3,8 +3,8 @@
 --         4: sets counters), the status to come, attempt, crashes, snoozes, priority, delay, hold key,
 --         the guard's status and version (0: any), event, reason
 --   tail: what the log row ends with
---   extras: '' or [the guard's tenant or false, follow-ups, once keys, records]; a follow-up is [meta,
---         envelope, extras, lane, tenant], a once key [digest, fingerprint, hold or false, names]
+--   extras: '' or [the guard's tenant or false, follow-ups, once keys, records, the gate that it closes]; a follow-up
+--         is [meta, envelope, extras, lane, tenant, group], a once key [digest, fingerprint, hold or false, names]
 -- Returns per transition: the new version | 'S' stale | 'P' a cancel is pending | 'N' not found |
 -- conflicts: 'I' the id of a follow-up, 'K' kind a key, 'R' name a record
 local TRANSITION = '>c16c16BBc1I4I4I4BI8I8c1I4Bc0Bc0'
@@ -102,8 +102,12 @@ local function leave(change, job, row_before)
     local place = job.place
     if job.status == 'Q' then
         remove_ready(change.job, place, job.rank)
+        call('ZREM', EXPIRY, change.job)
     elseif job.status == 'R' then
-        write('ZREM', lease_key(job.group), change.job .. place.member_end)
+        write('ZREM', lease_key(job.lease), change.job .. place.member_end)
+        if place.changes then
+            write('SREM', permits_key(place.lane, place.hex), change.job)
+        end
         claims_ended[job.claim] = (claims_ended[job.claim] or 0) + 1
     else
         remove_ended(change.job, place, job.status, reason_of(read_row(row_before)))
@@ -151,12 +155,19 @@ local function write_attachments(change)
     end
 end
 
+local function close_gate(name, till)
+    if name ~= '' then
+        local next_at, rest, closed_until = read_gate(name)
+        write_gate(name, next_at, rest, math.max(closed_until, till))
+    end
+end
+
 local function store_follow_ups(jobs)
     for _, new in ipairs(jobs) do
         local id = new[1]:sub(1, 16)
         touch(id)
         if not refusal(id, call('HGET', JOBS, id), new[2], new[3], now) then
-            store(new[1], new[2], new[3], place_of(number_of(new[4]), number_of(new[5])), now)
+            store(new[1], new[2], new[3], place_of(number_of(new[4]), number_of(new[5]), new[6]), now)
         end
     end
 end
@@ -173,7 +184,7 @@ local function make(change, job)
     local at, run = now, ''
     if change.event == 'cancel_requested' then
         at = job.started
-        run = run_part(job.token, job.claim, 1, job.percent, job.group, job.phase)
+        run = run_part(job.token, job.claim, 1, job.percent, job.lease, job.phase)
     else
         if change.extras then
             store_follow_ups(change.extras[2])
@@ -191,27 +202,28 @@ local function make(change, job)
         end
         if change.extras then
             write_attachments(change)
+            close_gate(change.extras[5], at)
         end
     end
     write('HSET', STATES, change.job, pack(STATE, change.to, job.version, job.attempt, job.crashes, job.snoozes,
         job.fence, job.priority, place.lane, place.tenant, job.number, job.number, job.created, at,
-        job.key == '' and 0 or 1, job.listed) .. job.key .. run)
+        job.key == '' and 0 or 1, job.listed, place.group) .. job.key .. run)
 end
 
 local function job_of(state)
     local status, version, attempt, crashes, snoozes, fence, priority, lane, tenant, number, _, created, at, _,
-        listed = read(STATE, state)
+        listed, group = read(STATE, state)
     local _, key, rest = parts_of(state)
-    local started, token, claim, cancel, percent, group, session, phase = 0, nil, nil, 0, 0, '', '', ''
+    local started, token, claim, cancel, percent, lease, session, phase = 0, nil, nil, 0, 0, '', '', ''
     if status == 'R' then
         started = at
-        token, claim, cancel, percent, group, session, phase = read_run(rest)
+        token, claim, cancel, percent, lease, session, phase = read_run(rest)
     end
     return {state = state, status = status, version = version, attempt = attempt, crashes = crashes, snoozes = snoozes,
             fence = fence, priority = priority, rank = first_rank(crashes) + priority,
-            place = place_of(lane, tenant), number = number,
+            place = place_of(lane, tenant, group), number = number,
             created = created, listed = listed, key = key, started = started, token = token, claim = claim,
-            cancel = cancel, percent = percent, group = group, session = session, phase = phase}
+            cancel = cancel, percent = percent, lease = lease, session = session, phase = phase}
 end
 
 local function change_of(meta, tail, extras)
@@ -251,25 +263,29 @@ local function complete(id, meta, tail, extras, state)
     local guard, conditions, to = meta:byte(33, 35)
     local token = meta:sub(17, 32)
     if guard ~= 0 or conditions ~= 4 or to ~= COMPLETED or extras ~= '' or not state or state:byte() ~= RUNNING
-        or state:byte(63) ~= 0 or state:sub(65, 80) ~= token then
+        or state:byte(63) ~= 0 or state:sub(73, 88) ~= token then
         return nil
     end
     local version, placed, created = read('>I4', state, 2) + 1, state:sub(23, 30), state:sub(47, 54)
-    local place, versioned, attempt, fence = place_at(placed), pack('>I4', version), meta:sub(36, 39), state:sub(18, 21)
-    local group = state:sub(106, 115 + read('>H', state, 114))
+    local ended = member_end(state)
+    local place, versioned, attempt, fence = place_at(ended), pack('>I4', version), meta:sub(36, 39), state:sub(18, 21)
+    local lease = state:sub(114, 123 + read('>H', state, 122))
     local number = write_row(state:sub(31, 38) .. token .. id .. versioned .. 'C' .. now_packed .. attempt
-        .. fence .. state:sub(55, 62) .. placed .. meta:sub(70) .. group:sub(9) .. tail)
+        .. fence .. state:sub(55, 62) .. placed .. meta:sub(70) .. lease:sub(9) .. tail)
     local numbered = pack('>I8', number)
-    local listed_as, member = created .. id, id .. placed
-    write('ZREM', lease_key(group), member)
+    local listed_as, member = created .. id, id .. ended
+    write('ZREM', lease_key(lease), member)
+    if place.changes then
+        write('SREM', permits_key(place.lane, place.hex), id)
+    end
     write('ZREM', list_key(place, 'R'), listed_as)
     write('ZADD', list_key(place, 'C'), '0', listed_as)
     write('ZADD', ENDED_COMPLETED, now_text, member)
     write('HSET', STATES, id, 'C' .. versioned .. meta:sub(36, 47) .. fence .. meta:sub(48, 48) .. placed
-        .. numbered .. numbered .. created .. now_packed .. state:sub(63, 64))
+        .. numbered .. numbered .. created .. now_packed .. state:sub(63, 72))
     count(place, 'R', -1)
     count(place, 'C', 1)
-    local claim = state:sub(81, 96)
+    local claim = state:sub(89, 104)
     claims_ended[claim] = (claims_ended[claim] or 0) + 1
     return version
 end

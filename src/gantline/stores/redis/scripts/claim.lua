@@ -1,8 +1,10 @@
--- claim(now, session, claim id, lease, tokens, then per queue: limit, lanes, suspects, limits, then per lane: its
--- name, whether a start is an event)
+-- claim(now, session, claim id, lease, tokens, then per queue: limit, lanes, suspects, limits, flows, then per lane:
+-- its name, whether a start is an event)
 -- `tokens`: 16 random bytes for each run that may start.
 -- `suspects`: '' for all jobs but suspects; or how many suspects of each number of crashes, four bytes each.
 -- `limits`: '' or how many of each lane, four bytes each.
+-- `flows`: '' or [index of the lane, type, runs of each group or false, runs in all or false, gate or false] of each
+-- type that has any, a gate as [name, starts a second, burst].
 -- Returns now, the end of the leases, then per run: job id, state, envelope, since when it was due;
 -- for a repeated claim the last is -1, and the end of the leases is 0: then the ends follow after all
 -- runs, one per run.
@@ -41,17 +43,6 @@ if not record_of('sessions', session, now) then
     return 'N'
 end
 
--- Compares bytes: the server compares texts by its locale.
-local function is_before(one, other)
-    for first = 1, 16, 4 do
-        local a, b = read('>I4', one, first), read('>I4', other, first)
-        if a ~= b then
-            return a < b
-        end
-    end
-    return false
-end
-
 local now_text = decimal(now)
 
 -- Due jobs of one lane and rank, read as they are needed.
@@ -80,18 +71,22 @@ end
 
 local members, started_as_events = {}, {}
 
-local function take_in_order(lanes, left)
+-- `may_start`: which of them may start; nil: all.
+local function take_in_order(lanes, left, may_start)
     local lane = first_of(lanes)
     while left > 0 and lane do
         local member = lane.found[lane.at]
         lane.at = lane.at + 2
-        lane.taken[#lane.taken + 1] = member
-        members[#members + 1] = member
+        local may = not may_start or may_start(lane.lane, member)
+        if may then
+            lane.taken[#lane.taken + 1] = member
+            members[#members + 1] = member
+            left = left - 1
+        end
         if #lane.taken == lane.most then
             lane.found, lane.may_have_more = {}, false
         end
-        left = left - 1
-        lane = left > 0 and first_of(lanes)
+        lane = may ~= nil and left > 0 and first_of(lanes)
     end
     for _, one in ipairs(lanes) do
         if #one.taken > 0 then
@@ -114,7 +109,7 @@ local function take_from_one(key, left)
 end
 
 -- `most`: how many of each lane may be taken; of one that it does not have, any number.
-local function take_from_many(lanes, rank, left, most)
+local function take_from_many(lanes, rank, left, most, may_start)
     -- With many lanes, few jobs of each are read, since most of them would not be used.
     local opened, limit = {}, min(left, math.max(1, floor(64 / #lanes)))
     for _, lane in ipairs(lanes) do
@@ -126,31 +121,33 @@ local function take_from_many(lanes, rank, left, most)
             end
         end
     end
-    left = take_in_order(opened, left)
+    left = take_in_order(opened, left, may_start)
     for _, one in ipairs(opened) do
         most[one.lane] = one.most and one.most - #one.taken
     end
     return left
 end
 
--- Take due jobs of every priority; `rank` is that of the first.
-local function take(lanes, rank, left, most)
+-- Take due jobs of every priority; `rank` is that of the first. `by_turns`: nil where that is not needed.
+local function take(lanes, rank, left, most, by_turns)
     if #lanes == 1 then
         left = min(left, most[lanes[1]] or left)
     end
     for one = rank, #lanes > 0 and rank + PRIORITIES - 1 or -1 do
-        if left > 0 and #lanes == 1 then
+        if left > 0 and by_turns and one < PRIORITIES then
+            left = by_turns.take(one, left)
+        elseif left > 0 and #lanes == 1 and not by_turns then
             left = take_from_one(ready_key(lanes[1], one), left)
         elseif left > 0 then
-            left = take_from_many(lanes, one, left, most)
+            left = take_from_many(lanes, one, left, most, by_turns and by_turns.may_start)
         end
     end
 end
 
 -- The lanes among those named in which anything is Queued, whether their starts are events, and how many of
--- each may be taken.
-local function lanes_with_jobs(first, names, limits)
-    local asked, known, fields, lanes, logged, most = {}, {}, {}, {}, {}, {}
+-- each may be taken, and what limits and gates they have.
+local function lanes_with_jobs(first, names, limits, flows)
+    local asked, known, fields, lanes, logged, most, flow_of = {}, {}, {}, {}, {}, {}, {}
     for index = first, first + 2 * names - 1, 2 do
         asked[#asked + 1] = ARGV[index]
     end
@@ -159,6 +156,7 @@ local function lanes_with_jobs(first, names, limits)
             known[#known + 1], fields[#fields + 1] = lane, lane .. ':Q'
             logged[tonumber(lane)] = ARGV[first + 2 * index - 1] == '1'
             most[lane] = limits ~= '' and read('>I4', limits, 4 * index - 3) or nil
+            flow_of[lane] = flows[index]
         end
     end
     for index, queued in ipairs(#known > 0 and call('HMGET', P .. 'counts', unpack(fields)) or {}) do
@@ -166,11 +164,11 @@ local function lanes_with_jobs(first, names, limits)
             lanes[#lanes + 1] = known[index]
         end
     end
-    return lanes, logged, most
+    return lanes, logged, most, flow_of
 end
 
 -- Of the suspects that are due, take those that were in the most crashes. `numbers`: how many, by crashes.
-local function take_suspects(lanes, limit, numbers, most)
+local function take_suspects(lanes, limit, numbers, most, by_turns)
     local is_asked, ready, before = {}, {}, #members
     for _, lane in ipairs(lanes) do
         is_asked[lane] = true
@@ -189,7 +187,7 @@ local function take_suspects(lanes, limit, numbers, most)
         for lane in pairs(ready[first] or {}) do
             of_these[#of_these + 1] = lane
         end
-        take(of_these, first, requested, most)
+        take(of_these, first, requested, most, by_turns)
         if #members > before then
             for _, lane in ipairs(of_these) do
                 for rank = first, first + PRIORITIES - 1 do
@@ -201,21 +199,37 @@ local function take_suspects(lanes, limit, numbers, most)
     end
 end
 
+local function read_flows(packed)
+    local flows = {}
+    for _, flow in ipairs(packed ~= '' and cmsgpack.unpack(packed) or {}) do
+        flows[flow[1]] = {job_type = flow[2], running = flow[3], in_all = flow[4], gate = flow[5]}
+    end
+    return flows
+end
+
+local turns
 local at = 6
 while at <= #ARGV do
     local limit, names, suspects, before = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2], #members
     if suspects == '' or call('EXISTS', SUSPECTS) == 1 then
-        local lanes, logged, most = lanes_with_jobs(at + 4, names, ARGV[at + 3])
+        local lanes, logged, most, flows = lanes_with_jobs(at + 5, names, ARGV[at + 3], read_flows(ARGV[at + 4]))
+        if ARGV[at + 4] ~= '' or suspects == '' and call('EXISTS', IN_TURNS) == 1 then
+            turns = turns or turning(now, members)
+        end
+        local by_turns = turns and turns.begin(lanes, limit, most, flows) and turns or nil
         if suspects == '' then
-            take(lanes, 0, limit, most)
+            take(lanes, 0, limit, most, by_turns)
         else
-            take_suspects(lanes, limit, suspects, most)
+            take_suspects(lanes, limit, suspects, most, by_turns)
         end
         for index = before + 1, #members do
             started_as_events[index] = logged
         end
     end
-    at = at + 4 + 2 * names
+    at = at + 5 + 2 * names
+end
+if turns then
+    turns.finish()
 end
 if #members == 0 then
     return {now, till}
@@ -246,6 +260,9 @@ for index, id in ipairs(ids) do
             .. tokens:sub(index * 16 - 15, index * 16) .. run_start
         write('HSET', STATES, id, state)
         write('ZADD', leases, till_text, members[index])
+        if place.changes then
+            write('SADD', permits_key(place.lane, place.hex), id)
+        end
         write('ZREM', list_key(place, 'Q'), listed_as)
         write('ZADD', list_key(place, 'R'), '0', listed_as)
         count(place, 'Q', -1)
@@ -256,6 +273,9 @@ for index, id in ipairs(ids) do
         remove_leftovers(members[index], 'Q', is_queued and state)
         ids[index], gone = '', gone + 1
     end
+end
+if call('EXISTS', EXPIRY) == 1 then
+    call('ZREM', EXPIRY, unpack(ids))
 end
 if gone < #ids then
     call('ZADD', LEASE_GROUPS, 0, group)

@@ -1,6 +1,6 @@
--- counts(now, "t<tenant>" or ''): returns the tenant's number (0: all of them), now, then per lane number,
+-- counts(now, "t<tenant>" or ''): returns the tenant's number (0: all of them), now, then per lane its
 -- name, counts ("<status>", jobs, …), how many of all tenants are not yet due, since when the oldest
--- is due (-1: none), how many of all tenants are Queued, the ranks in which any may be ready
+-- is due (-1: none), how many of all tenants are Queued, the sets in which any may be ready
 local NAMES = P .. 'names'
 local now = clock(ARGV[1])
 local tenant, key = 0, P .. 'counts'
@@ -17,14 +17,20 @@ for index = 1, #counted, 2 do
 end
 local suspects = {}
 for _, group in ipairs(call('SMEMBERS', P .. 'suspects')) do
-    local lane, rank = group:match('^(%d+):(%d+)$')
+    local lane = group:match('^%d+')
     suspects[lane] = suspects[lane] or {}
-    table.insert(suspects[lane], tonumber(rank))
+    table.insert(suspects[lane], 'ready:' .. group)
 end
 for lane, statuses in pairs(lanes) do
-    local scheduled, oldest, ranks = 0, -1, {0, 1, 2, 3, unpack(suspects[lane] or {})}
-    for _, rank in ipairs(ranks) do
-        local ready = P .. 'ready:' .. lane .. ':' .. rank
+    local scheduled, oldest, sets = 0, -1, suspects[lane] or {}
+    local names = call('EXISTS', P .. 'groups:' .. lane) == 1 and {'ready:', 'grouped:'} or {'ready:'}
+    for _, name in ipairs(names) do
+        for rank = 0, 3 do
+            table.insert(sets, name .. lane .. ':' .. rank)
+        end
+    end
+    for _, set in ipairs(sets) do
+        local ready = P .. set
         scheduled = scheduled + call('ZCOUNT', ready, string.format('(%.17g', now), '+inf')
         local first = call('ZRANGEBYSCORE', ready, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
         if first[2] and (oldest < 0 or tonumber(first[2]) < oldest) then
@@ -32,7 +38,7 @@ for lane, statuses in pairs(lanes) do
         end
     end
     local queued = tonumber(call('HGET', P .. 'counts', lane .. ':Q') or 0)
-    result[#result + 1] = {tonumber(lane), call('HGET', NAMES, '=' .. lane), statuses, scheduled, oldest, queued,
-        ranks}
+    result[#result + 1] = {call('HGET', NAMES, '=' .. lane), statuses, scheduled, oldest, queued,
+        sets}
 end
 return result

@@ -8,6 +8,9 @@ local function remove_leftovers(member, status, state)
         write('ZREM', list_key(place, status), state:sub(47, 54) .. id)
         call('HDEL', STATES, id)
     end
+    if status == 'R' and place.changes then
+        write('SREM', permits_key(place.lane, place.hex), id)
+    end
     if call('HEXISTS', STATES, id) == 0 then
         call('HDEL', JOBS, id)
     end

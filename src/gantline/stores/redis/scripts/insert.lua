@@ -1,11 +1,11 @@
--- insert(now, the channel for the hint ('' for none), number of targets, lane 1, tenant 1, …,
+-- insert(now, the channel for the hint ('' for none), number of targets, lane 1, tenant 1, group 1 ('' for PLAIN), …,
 -- then per job: index of its target, meta, envelope, extras)
 -- Returns per job: 1 | 'D' id kind: a duplicate | 'I': the id is taken | 'K' kind: the key is taken
 local now = clock(ARGV[1])
 local named, at = {}, 4
 for number = 1, tonumber(ARGV[3]) do
-    named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]))
-    at = at + 2
+    named[number] = place_of(number_of(ARGV[at]), number_of(ARGV[at + 1]), ARGV[at + 2])
+    at = at + 3
 end
 local ids, results = {}, {}
 for index = 1, (#ARGV - at + 1) / 4 do

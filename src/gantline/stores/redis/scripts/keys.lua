@@ -3,10 +3,25 @@
 --
 --   format                    string  the version of this layout
 --   names                     hash    lanes ("q<length of queue>:<queue><type>") and tenants ("t<name>")
---                                     to their numbers, "=<number>" back, "#" the last number
+--                                     to their numbers, "=<number>" back, "#" the last number; types ("y<type>")
+--                                     to the numbers of their lanes
 --   jobs                      hash    job id -> envelope, as submitted; never changed (see rows.py)
 --   states                    hash    job id -> its state (see state.lua)
 --   ready:<lane>:<rank>       zset    Queued: run_at -> member; in the order of claims (see places.lua)
+--   ready:<lane>:<rank>:<group>  zset  likewise of one group, but for suspects (see groups.lua)
+--   grouped:<lane>:<rank>     zset    all of these sets together
+--   groups:<lane>             zset    groups of which anything is Queued or Running: jobs Queued -> "<tenant>:<group>"
+--   in-groups                 hash    "<lane>:<s>" -> jobs of the default tenant that have a group, Q and R
+--   permits:<lane>:<group>    set     Running: job ids
+--   later:<lane>:<rank>       zset    first run_at -> "<tenant>:<group>", of which claims have not seen yet that it is due
+--   turns:<lane>:<rank>       zset    when its turn was -> tenant, of which a group has a turn (see turning.lua)
+--   turns:<lane>:<rank>:<tenant>  zset  when its turn was -> group
+--   full:<lane>               zset    when its turn was -> "<rank>:<tenant>:<group>", of groups that are at their limit
+--   full-at                   hash    lane -> the lowest limit at which a group was found full
+--   in-turns                  set     "<lane>:<rank>" in which any group has, or may get, a turn
+--   turn                      hash    "#" the last number of a turn, "<lane>:<rank>[:<tenant>]" 1: it was that of a new one
+--   gates                     hash    name -> when the next start is due, until when it is closed (see gating.lua)
+--   expiry                    zset    Queued as submitted, and may expire: expires_at -> job id
 --   suspects                  set     the "<lane>:<rank>" of suspects in which anything is ready
 --   leases:<length>:<session> zset    Running: until -> member (see leases.lua)
 --   lease-groups              zset    the lengths and sessions of which there may be leases, by name
@@ -40,14 +55,15 @@
 -- moved, a cluster redirects such a call (ASK) before the script has begun. Otherwise it would fail in
 -- the middle of its writes, at the first key that has been moved.
 --
--- A member is job id + lane + tenant: so a job whose row was removed by hand can still be subtracted from the counts.
+-- A member is job id + lane + tenant, and the number of the group if the job has one: so a job whose row was removed
+-- by hand can still be subtracted from the counts.
 --
 -- Instants are microseconds since 1970: exact up to the year 2255, within 32 after it.
 local call = redis.call
 local pack, read = struct.pack, struct.unpack
 local floor, min = math.floor, math.min
 local P = KEYS[1] .. ':'
-local JOBS, STATES, CLAIMS = P .. 'jobs', P .. 'states', P .. 'claims'
+local JOBS, STATES, CLAIMS, EXPIRY = P .. 'jobs', P .. 'states', P .. 'claims', P .. 'expiry'
 local LAST = 253402300799999999
 
 local function clock(given)

@@ -1,5 +1,5 @@
 -- load_jobs(per job: job id, lane, tenant, state, envelope, reason of its last outcome, owner, subject,
--- correlation, parent, how many rows, then per row: number, row)
+-- correlation, parent, when it expires ('': not, or not any more), how many rows, then per row: number, row)
 -- States and rows come without the numbers of lane and tenant, which this store gives.
 local last = tonumber(call('GET', LAST_EVENT) or 0)
 
@@ -17,7 +17,7 @@ local function load_rows(first, after_last, place)
 end
 
 local function load(id, lane, tenant, state, envelope, reason, ...)
-    local place = place_of(number_of(lane), number_of(tenant))
+    local place = place_of(number_of(lane), number_of(tenant), state:sub(65, 72))
     local status, _, _, crashes, _, _, priority, _, _, _, _, created, at = read(STATE, state)
     write('HSET', STATES, id, with_place(state, 23, place))
     if status == 'Q' then
@@ -38,9 +38,13 @@ end
 local index = 1
 while index <= #ARGV do
     local id, envelope = ARGV[index], ARGV[index + 4]
-    local first = index + 11
-    local after_last = first + 2 * tonumber(ARGV[index + 10])
+    local expires = ARGV[index + 10]
+    local first = index + 12
+    local after_last = first + 2 * tonumber(ARGV[index + 11])
     if call('HSETNX', JOBS, id, envelope) == 1 then
+        if expires ~= '' then
+            call('ZADD', EXPIRY, expires, id)
+        end
         load_rows(first, after_last, load(unpack(ARGV, index, index + 9)))
     end
     index = after_last

@@ -46,8 +46,9 @@ end
 
 local places = {}
 
--- A lane and a tenant: the names of its keys, and how the numbers of its jobs have changed.
-local function place_of(lane, tenant)
+-- A lane, a tenant and a group: the names of its keys, and how the numbers of its jobs have changed. `group`: as in
+-- a state; '' as PLAIN.
+local function place_of(lane, tenant, group)
     local of_lane = places[lane]
     if not of_lane then
         of_lane = {}
@@ -55,11 +56,11 @@ local function place_of(lane, tenant)
     end
     local place = of_lane[tenant]
     if not place then
-        place = {lane = lane, tenant = tenant, name = lane .. ':' .. tenant, lists = {}, counted = {},
+        place = {lane = lane, tenant = tenant, group = PLAIN, name = lane .. ':' .. tenant, lists = {}, counted = {},
                  member_end = pack('>I4I4', lane, tenant), starts = {}}
         of_lane[tenant] = place
     end
-    return place
+    return (group == PLAIN or group == '') and place or place_of_group(place, group)
 end
 
 local by_member_end = {}
@@ -68,7 +69,8 @@ local by_member_end = {}
 local function place_at(member_end)
     local place = by_member_end[member_end]
     if not place then
-        place = place_of(read('>I4I4', member_end))
+        local lane, tenant = read('>I4I4', member_end)
+        place = place_of(lane, tenant, member_end:sub(9))
         by_member_end[member_end] = place
     end
     return place
@@ -76,6 +78,9 @@ end
 
 local function count(place, status, by)
     place.counted[status] = (place.counted[status] or 0) + by
+    if place.changes then
+        place.changes[status] = (place.changes[status] or 0) + by
+    end
 end
 
 local function add_counts(key, field, by)
@@ -92,6 +97,9 @@ local function write_counts()
                 add_counts(P .. 'counts:' .. tenant, lane .. ':' .. status, by)
             end
         end
+    end
+    if places_of_groups then
+        write_groups(add_counts)
     end
 end
 

@@ -5,7 +5,7 @@ local results = {}
 
 local function overwrite(id, state, token, percent, phase, tail)
     local _, version, attempt, crashes, snoozes, fence, priority, lane, tenant, number, outcome, created,
-        started, keyed, listed = read(STATE, state)
+        started, keyed, listed, of_group = read(STATE, state)
     local _, key, rest = parts_of(state)
     if state:sub(1, 1) ~= 'R' or not is_of_run(rest, token) then
         return 'S'
@@ -13,11 +13,11 @@ local function overwrite(id, state, token, percent, phase, tail)
     local _, claim, cancel, old_percent, group, session, old_phase = read_run(rest)
     version = version + 1
     if tail ~= '' and (percent ~= old_percent or phase ~= old_phase) then
-        number = write_event(number, id, version, 'R', now, attempt, fence, started, place_of(lane, tenant),
+        number = write_event(number, id, version, 'R', now, attempt, fence, started, place_of(lane, tenant, PLAIN),
             'progressed', session, tail)
     end
     write('HSET', STATES, id, pack(STATE, 'R', version, attempt, crashes, snoozes, fence, priority, lane, tenant,
-        number, outcome, created, started, keyed, listed) .. key
+        number, outcome, created, started, keyed, listed, of_group) .. key
         .. run_part(token, claim, cancel, percent, group, phase))
     return version
 end

@@ -9,6 +9,10 @@ local function first_rank(crashes)
 end
 
 local function add_ready(id, place, rank, at)
+    if place.changes and rank < PRIORITIES then
+        add_to_group(id, place, rank, at)
+        return
+    end
     write('ZADD', ready_key(place.lane, rank), at, id .. place.member_end)
     if rank >= PRIORITIES then
         write('SADD', SUSPECTS, place.lane .. ':' .. rank)
@@ -23,10 +27,24 @@ end
 
 local function remove_ready(id, place, rank)
     if rank < PRIORITIES then
-        write('ZREM', ready_key(place.lane, rank), id .. place.member_end)
+        write('ZREM', place.changes and group_key(place, rank) or ready_key(place.lane, rank), id .. place.member_end)
+        if place.changes then
+            write('ZREM', grouped_key(place.lane, rank), id .. place.member_end)
+        end
         return
     end
     write_pending()
     call('ZREM', ready_key(place.lane, rank), id .. place.member_end)
     forget_empty_rank(place.lane, rank)
+end
+
+-- The order of ids at one instant. Compares bytes: the server compares texts by its locale.
+local function is_before(one, other)
+    for first = 1, 16, 4 do
+        local a, b = read('>I4', one, first), read('>I4', other, first)
+        if a ~= b then
+            return a < b
+        end
+    end
+    return false
 end

@@ -39,8 +39,8 @@ local function forget_end(id, place, status, number)
 end
 
 local function remove(id, state)
-    local status, _, _, _, _, _, _, lane, tenant, number, _, created, _, _, listed = read(STATE, state)
-    local place = place_of(lane, tenant)
+    local status, _, _, _, _, _, _, lane, tenant, number, _, created, _, _, listed, group = read(STATE, state)
+    local place = place_of(lane, tenant, group)
     forget_end(id, place, status, number)
     if listed == 1 then
         forget_attributes(id, tenant, created)

@@ -2,10 +2,11 @@
 --   meta: job id, created_at as lists sort it, priority, attempts used, whether this is an event, the
 --         kind of its time, the time
 --         (0: scheduled at it; 1: due after it, as a delay that the envelope shall show; 2: due now)
---   envelope: without its last element, scheduled_at, where the time is a delay
---   extras: '' or [request key, job key, owner, subject, correlation, parent, external id]: keys may be false,
---           texts empty; a request key is [digest, fingerprint, hold, names], a job key [digest, fingerprint],
---           an external id [digest, fingerprint, itself]
+--   envelope: without scheduled_at and what comes after it where the time is a delay
+--   extras: '' or [request key, job key, owner, subject, correlation, parent, external id, end]: keys may be
+--           false, texts empty; a request key is [digest, fingerprint, hold, names], a job key [digest,
+--           fingerprint], an external id [digest, fingerprint, itself], an end [when it expires or false,
+--           what the envelope ends with]
 local META = '>c16c8BI4BBI8'
 
 -- What makes two jobs with one id the same job.
@@ -86,7 +87,7 @@ local function store(meta, envelope, extras, place, now)
         run_at = math.max(now, time)
     elseif timing == 1 then
         run_at = later(now, time)
-        envelope = envelope .. '\211' .. pack('>I8', run_at)
+        envelope = envelope .. '\211' .. pack('>I8', run_at) .. (extras and extras[8] and extras[8][2] or '')
     end
     local key, is_listed = '', false
     if extras then
@@ -101,6 +102,9 @@ local function store(meta, envelope, extras, place, now)
         if extras[7] then
             take(extras[7][1], id, 0, extras[7][2])
             note_external(id, extras[7][1])
+        end
+        if extras[8] and extras[8][1] then
+            call('ZADD', EXPIRY, extras[8][1], id)
         end
         is_listed = extras[7] ~= false -- so that it is freed with its job
         for which, name in ipairs(LISTS) do
@@ -118,8 +122,12 @@ local function store(meta, envelope, extras, place, now)
     end
     local rows = number == 0 and NO_ROWS or pack('>I8I8', number, 0)
     write('HSET', STATES, id, start_of(place, attempt, priority) .. rows .. created .. due_packed
-        .. FLAG[key ~= ''] .. FLAG[is_listed] .. key)
-    write('ZADD', ready_key(place.lane, priority), due_text, id .. place.member_end) -- no suspect yet
+        .. FLAG[key ~= ''] .. FLAG[is_listed] .. place.group .. key)
+    if place.changes then
+        add_to_group(id, place, priority, due_text)
+    else
+        write('ZADD', ready_key(place.lane, priority), due_text, id .. place.member_end) -- no suspect yet
+    end
     write('ZADD', list_key(place, 'Q'), '0', created .. id)
     count(place, 'Q', 1)
 end

@@ -1,0 +1,115 @@
+-- Jobs that have a group: what waits and runs of each, and whose turn may come.
+--
+-- A group is written as the 16 hex digits of its number: Lua could not hold that number exactly. A turn is
+-- "<tenant>:<group>" of a lane and a rank. Whoever adds a job says in `later` from when on the group may have its
+-- turn; only claims take turns away. One too many costs a look, one too few would let a job wait for ever.
+local NAMES, IN_TURNS, FULL_AT = P .. 'names', P .. 'in-turns', P .. 'full-at'
+local places_of_groups
+
+local function place_of_group(place, group)
+    local of_group = place.groups and place.groups[group]
+    if not of_group then
+        local hex = string.format('%08x%08x', read('>I4I4', group))
+        of_group = {lane = place.lane, tenant = place.tenant, group = group, hex = hex,
+                    turn = place.tenant .. ':' .. hex, name = place.name, lists = place.lists,
+                    counted = place.counted, starts = place.starts, member_end = place.member_end .. group,
+                    changes = {}, first_of_rank = {}}
+        place.groups = place.groups or {}
+        place.groups[group] = of_group
+        places_of_groups = places_of_groups or {}
+        table.insert(places_of_groups, of_group)
+    end
+    return of_group
+end
+
+local function permits_key(lane, hex)
+    return P .. 'permits:' .. lane .. ':' .. hex
+end
+
+local function group_key(place, rank)
+    return P .. 'ready:' .. place.lane .. ':' .. rank .. ':' .. place.hex
+end
+
+-- All of a lane and rank that have a group, for those who count.
+local function grouped_key(lane, rank)
+    return P .. 'grouped:' .. lane .. ':' .. rank
+end
+
+-- The type of a lane; nil where the name is that of a tenant. Queues are measured in characters.
+local function type_of_lane(name)
+    local length, rest = name:match('^q(%d+):(.*)$')
+    for _ = 1, tonumber(length or 0) do
+        rest = rest:gsub('^[%z\1-\127\194-\244][\128-\191]*', '')
+    end
+    return rest
+end
+
+local function lanes_of_type(job_type)
+    local lanes = {}
+    for lane in (call('HGET', NAMES, 'y' .. job_type) or ''):gmatch('%d+') do
+        lanes[#lanes + 1] = lane
+    end
+    return lanes
+end
+
+-- Give a turn that was full back: it goes on where it stood.
+local function return_turn(lane, rank, turn, served)
+    local tenant, hex = turn:match('^(%d+):(%x+)$')
+    local turns = P .. 'turns:' .. lane .. ':' .. rank
+    call('ZADD', turns, 'NX', served, tenant)
+    call('ZADD', turns .. ':' .. tenant, served, hex)
+    call('ZREM', P .. 'full:' .. lane, rank .. ':' .. turn)
+    if call('EXISTS', P .. 'full:' .. lane) == 0 then
+        call('HDEL', FULL_AT, lane)
+    end
+end
+
+-- A run of a group has ended: in no lane of the type it is full any more.
+local function return_turns_of(place)
+    for _, lane in ipairs(lanes_of_type(type_of_lane(call('HGET', NAMES, '=' .. place.lane)))) do
+        for rank = 0, 3 do
+            local served = call('ZSCORE', P .. 'full:' .. lane, rank .. ':' .. place.turn)
+            if served then
+                return_turn(lane, rank, place.turn, served)
+            end
+        end
+    end
+end
+
+-- What has changed of the groups, when all of their jobs are written.
+local function write_groups(add_counts)
+    local default, is_any_full = tonumber(call('HGET', NAMES, 'tdefault') or 0), call('EXISTS', FULL_AT) == 1
+    local of_default, later_turns = {}, {}
+    for _, place in ipairs(places_of_groups) do
+        local queued, running = place.changes.Q or 0, place.changes.R or 0
+        for rank, at in pairs(place.first_of_rank) do
+            local ranked = place.lane .. ':' .. rank
+            local words = later_turns[ranked] or {}
+            later_turns[ranked] = words
+            words[#words + 1], words[#words + 2] = at, place.turn
+        end
+        if queued ~= 0 or running ~= 0 then
+            local groups = P .. 'groups:' .. place.lane
+            local waiting = tonumber(call('ZINCRBY', groups, queued, place.turn))
+            if waiting <= 0 and call('EXISTS', permits_key(place.lane, place.hex)) == 0 then
+                call('ZREM', groups, place.turn)
+            end
+        end
+        if place.tenant == default then
+            of_default[place.lane .. ':Q'] = (of_default[place.lane .. ':Q'] or 0) + queued
+            of_default[place.lane .. ':R'] = (of_default[place.lane .. ':R'] or 0) + running
+        end
+        if running < 0 and is_any_full then
+            return_turns_of(place)
+        end
+    end
+    for ranked, words in pairs(later_turns) do
+        for first = 1, #words, 4000 do
+            call('ZADD', P .. 'later:' .. ranked, 'LT', unpack(words, first, min(first + 3999, #words)))
+        end
+        call('SADD', IN_TURNS, ranked)
+    end
+    for field, by in pairs(of_default) do
+        add_counts(P .. 'in-groups', field, by)
+    end
+end

@@ -1,0 +1,1 @@
+"""Why a job waits: what hinders it, from what is stored."""
