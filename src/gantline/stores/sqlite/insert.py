@@ -23,7 +23,8 @@ WHERE job.id IN {}
 _JOB = f"INSERT INTO gantline_job VALUES ({', '.join('?' * 20)})"  # noqa: S608  # constants only
 _ADD_LANE = """
 INSERT INTO gantline_lane (queue, job_type, limited)
-SELECT ?1, ?2, EXISTS (SELECT 1 FROM gantline_lane WHERE job_type = ?2 AND limited = 1)
+SELECT :queue, :kind, EXISTS (
+    SELECT 1 FROM gantline_lane WHERE job_type = :kind AND limited = 1)
 RETURNING id
 """
 _LANE = "SELECT id FROM gantline_lane WHERE queue = ? AND job_type = ?"
@@ -43,7 +44,8 @@ class Lanes:
         if lane is None:
             row = self._connection.execute(_LANE, name).fetchone()
             if row is None:
-                row = self._connection.execute(_ADD_LANE, name).fetchone()
+                new = {"queue": name[0], "kind": name[1]}
+                row = self._connection.execute(_ADD_LANE, new).fetchone()
             lane = self._known[name] = int(row[0])
         return lane
 

@@ -62,8 +62,10 @@ INSERT OR IGNORE INTO gantline_grouped (queue, rank, lane)
 SELECT queue, ?, id FROM gantline_lane WHERE id = ?
 """
 _UNMARK_GROUPED = """
-DELETE FROM gantline_grouped WHERE queue = ? AND rank = ?2 AND lane = ?3
-AND NOT EXISTS (SELECT 1 FROM gantline_turn WHERE lane = ?3 AND rank = ?2 AND grp > 0)
+DELETE FROM gantline_grouped AS gone WHERE queue = ? AND rank = ? AND lane = ?
+AND NOT EXISTS (
+    SELECT 1 FROM gantline_turn AS turn
+    WHERE turn.lane = gone.lane AND turn.rank = gone.rank AND turn.grp > 0)
 """
 _GROUPED = """
 SELECT grouped.rank, grouped.lane, lane.job_type
@@ -72,10 +74,11 @@ WHERE grouped.queue = ?
 """
 _ENTER_TENANT = """
 INSERT INTO gantline_tenant_turn (queue, rank, tenant, lane, served, since)
-SELECT lane.queue, ?1, ?2, lane.id, coalesce(
+SELECT lane.queue, :rank, :tenant, lane.id, coalesce(
     (SELECT max(served) FROM gantline_tenant_turn AS other
-     WHERE other.queue = lane.queue AND other.rank = ?1 AND other.tenant = ?2), ?3), ?4
-FROM gantline_lane AS lane WHERE lane.id = ?5
+     WHERE other.queue = lane.queue AND other.rank = :rank AND other.tenant = :tenant),
+    :served), :run_at
+FROM gantline_lane AS lane WHERE lane.id = :lane
 ON CONFLICT (queue, rank, tenant, lane) DO NOTHING
 """
 _TO_ENTER = "SELECT lane, rank, grp, tenant, served, run_at FROM gantline_turn"
@@ -93,11 +96,11 @@ UPDATE gantline_turn SET state = 1, full_at = NULL WHERE lane = ? AND rank = ? A
 # By itself, SQLite would read all turns of the range here, and in _LEAVE_TENANT.
 _IN_LINE = """
 SELECT EXISTS (SELECT 1 FROM gantline_turn INDEXED BY gantline_turn_in_line
-               WHERE lane = ?1 AND rank = ?2 AND state = 1)
+               WHERE lane = :lane AND rank = :rank AND state = 1)
     OR EXISTS (SELECT 1 FROM gantline_turn INDEXED BY gantline_turn_later
-               WHERE lane = ?1 AND rank = ?2 AND state = 2 AND run_at <= ?3)
+               WHERE lane = :lane AND rank = :rank AND state = 2 AND run_at <= :now)
     OR EXISTS (SELECT 1 FROM gantline_turn INDEXED BY gantline_turn_full
-               WHERE lane = ?1 AND rank = ?2 AND state = 3 AND full_at < ?4)
+               WHERE lane = :lane AND rank = :rank AND state = 3 AND full_at < :limit)
 """
 _ANY_LIMIT: Final = 2**62
 
@@ -161,7 +164,7 @@ def enter(connection: sqlite3.Connection, entries: Iterable[Entry]) -> None:
                     first[key] = one
         connection.executemany(
             _ENTER_TENANT,
-            [(e.rank, e.tenant, e.served, e.run_at, e.lane) for e in first.values()],
+            [entry._asdict() for entry in first.values()],
         )
 
 
@@ -200,10 +203,12 @@ def has_turn(
     connection: sqlite3.Connection, rank: int, lanes: Lanes, limits: "Limits", now: int
 ) -> bool:
     """Whether any turn of these lanes is in line, or would be in a claim."""
-    return any(
-        connection.execute(_IN_LINE, (lane, rank, now, _limit_of(kind, limits))).fetchone()[0]
-        for lane, kind in lanes
-    )
+
+    def is_in_line(lane: int, kind: str) -> bool:
+        values = {"lane": lane, "rank": rank, "now": now, "limit": _limit_of(kind, limits)}
+        return bool(connection.execute(_IN_LINE, values).fetchone()[0])
+
+    return any(is_in_line(lane, kind) for lane, kind in lanes)
 
 
 def _limit_of(kind: str, limits: "Limits") -> int:
