@@ -1,9 +1,12 @@
 """The simulation: one seed is one run, processes end as by SIGKILL, and broken rules are seen."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, cast
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -13,7 +16,9 @@ from gantline.contract.query import LaneRequest
 from gantline.contract.snapshot import Run
 from gantline.contract.store import JobStore
 from gantline.flow.limit import Limit
+from gantline.runtime import monotonic
 from gantline.testing.faults import intercepted
+from gantline.testing.simulation import world as world_module
 from gantline.testing.simulation.application import Plan
 from gantline.testing.simulation.drawing import draw_script
 from gantline.testing.simulation.network import Chances
@@ -102,6 +107,37 @@ def test_an_error_that_nobody_sees_is_a_violation() -> None:
     assert "ZeroDivisionError" in world.errors[0]
 
 
+def test_a_run_in_which_time_does_not_go_on_is_ended() -> None:
+    async def main() -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="time does not go on"):
+        World(1).run(main)
+
+
+def test_a_run_that_never_ends_is_ended() -> None:
+    async def main() -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(100)
+
+    with pytest.raises(RuntimeError, match="does not come to an end"):
+        World(1).run(main)
+
+
+def test_a_long_run_may_take_any_number_of_turns() -> None:
+    world = World(1)
+
+    async def main() -> None:
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
+
+    with patch.object(world_module, "_MOST_TURNS_A_SECOND", 3_000):
+        world.run(main)
+    assert world.turns > 3_000
+
+
 def test_a_process_that_crashes_is_not_cleaned_up() -> None:
     world, cleaned = World(1), []
 
@@ -156,6 +192,30 @@ def forgetting(store: JobStore, process: Process) -> JobStore:
         return answer
 
     return intercepted(store, around)
+
+
+@pytest.mark.parametrize(("rate", "count"), [("2/s", 60), ("5/s", 100), ("20/s", 300)])
+def test_one_worker_uses_a_gate_to_its_rate(rate: str, count: int) -> None:
+    started: list[float] = []
+
+    def noting(store: JobStore, process: Process) -> JobStore:
+        async def around(verb: str, call: Any) -> Any:
+            answer = await call()
+            if verb == "claim":
+                started.extend(monotonic() for _ in answer)
+                await asyncio.sleep(0.005)  # its answer needs as long as some networks do
+            return answer
+
+        return intercepted(store, around)
+
+    submit = Submit(at=0.0, job_type="plain", plan=Plan(), count=count)
+    limits = (("plain", (Limit(rate=rate),)),)
+    report = simulate(small("memory", submit, slots=20, limits=limits), wrap=noting)
+    assert report.violations == ()
+    per_second = float(rate.removesuffix("/s"))
+    assert (count - 1) / (started[-1] - started[0]) >= 0.97 * per_second
+    gaps = [after - before for before, after in pairwise(started)]
+    assert max(gaps) <= 1.5 / per_second + 0.05
 
 
 def broken(script: Script) -> Report:

@@ -92,6 +92,8 @@ def test_no_limits_and_none_declared_are_two_things() -> None:
         ({"rate": 100}, "rate is 100. It must be text or None."),
         ({"rate": NAN}, "rate is nan"),
         ({"rate": "99999999/s"}, "above 1000000 a second"),
+        ({"rate": "0.001/d"}, "less than one a year"),
+        ({"rate": "1/d", "burst": 366}, "is there again after more than a year"),
         ({"rate": "1/s", "burst": 0}, "burst is 0"),
         ({"rate": "1/s", "burst": NAN}, "burst is nan"),
         ({"rate": "1/s", "gate": ""}, "gate is ''"),

@@ -9,13 +9,14 @@ import pytest
 
 from gantline import Gantline, Limit
 from gantline.contract.clock import SystemClock
-from gantline.contract.errors import StoreMisconfigured
+from gantline.contract.errors import InvalidInput, StoreMisconfigured
 from gantline.contract.flow import Gate, GateState, TypeFlow
 from gantline.contract.query import LaneRequest
 from gantline.contract.records import RecordWrite
 from gantline.contract.results import Applied, Conflict
 from gantline.flow.limits import Limits
 from gantline.flow.rules import LIMITS, Override, in_words
+from gantline.runtime import monotonic
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
 from tests.flow.stores import LimitedStore
@@ -187,7 +188,7 @@ def test_limits_are_shown_in_words() -> None:
     assert in_words(TypeFlow(job_type="mail")) == "no limits"
 
 
-async def test_a_gate_that_no_type_declares_is_not_closed_and_a_warning_says_so(
+async def test_where_no_type_has_the_named_gate_its_own_is_closed_and_a_warning_says_so(
     store: LimitedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = Limits(store)
@@ -196,8 +197,12 @@ async def test_a_gate_that_no_type_declares_is_not_closed_and_a_warning_says_so(
     assert limits.gate_to_close("call", "") == ""
     assert limits.gate_to_close("call", "api") == "api"
     assert caplog.messages == []
-    assert limits.gate_to_close("mail", "apu") == ""
-    assert caplog.messages == ["a run of mail closes the gate 'apu', which no type declares"]
+    assert limits.gate_to_close("mail", "apu") == "api"
+    assert limits.gate_to_close("call", "apu") == ""
+    assert caplog.messages == [
+        "a run of mail closes the gate 'apu', which no type has; closed is 'api'",
+        "a run of call closes the gate 'apu', which no type has; closed is none",
+    ]
 
 
 async def test_a_store_that_cannot_hold_to_limits_refuses_those_declared() -> None:
@@ -270,6 +275,8 @@ async def test_a_change_is_hinted(store: LimitedStore) -> None:
     [
         (1, None, None, 2.0),
         (1, 0.5, None, 0.5),
+        (1, 0.0, None, 0.001),  # it has got room since the claim
+        (1, -0.005, None, 0.001),  # perhaps so, if the clocks differ
         (1, -0.5, None, 2.0),
         (1, 5.0, None, 2.0),
         (1, 0.0001, None, 0.001),
@@ -297,12 +304,81 @@ async def test_a_worker_looks_again_when_a_gate_has_room(
         return None if seconds is None else now + timedelta(seconds=seconds)
 
     store.gate = GateState("api", at(closed), at(ahead))
-    assert await limits.shortened(2.0, ["mail"]) == pytest.approx(wait)
-    assert await limits.shortened(2.0, ["call"]) == 2.0
+    shortened = await limits.shortened(2.0, ["mail"], asked_at=monotonic())
+    assert wait <= shortened <= wait * 1.02 or shortened == pytest.approx(wait)
+    assert await limits.shortened(2.0, ["call"], asked_at=monotonic()) == 2.0
+
+
+async def test_a_gate_that_opened_while_a_claim_was_under_way_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr("gantline.flow.limits.now", clock.now)
+    store = LimitedStore(clock=clock)
+    limits = Limits(store)
+    await limits.declare([gated("mail", 2)])
+    store.gate = GateState("api", None, clock.now() - timedelta(milliseconds=500))
+    asked_at = monotonic()
+    assert await limits.shortened(2.0, ["mail"], asked_at=asked_at) == 2.0
+    assert await limits.shortened(2.0, ["mail"], asked_at=asked_at - 0.6) == 0.001
 
 
 async def test_a_store_that_does_not_answer_leaves_the_wait_as_it_is(store: LimitedStore) -> None:
     limits = Limits(store)
     await limits.declare([gated("mail", 100)])
     store.gate = None
-    assert await limits.shortened(2.0, ["mail"]) == 2.0
+    assert await limits.shortened(2.0, ["mail"], asked_at=monotonic()) == 2.0
+
+
+# -- what cannot be -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        Override(running=0),
+        Override(running=-1),
+        Override(running_in_all=2**31),
+        Override(running=1.5),  # type: ignore[arg-type]  # nobody checks types at run time
+        Override(gate=Gate("api", float("nan"))),
+        Override(gate=Gate("api", 0.0)),
+        Override(gate=Gate("api", -1.0)),
+        Override(gate=Gate("api", float("inf"))),
+        Override(gate=Gate("api", 1e-9)),
+        Override(gate=Gate("api", 1e-5, 1_000_000)),
+        Override(gate=Gate("api", 1.0, 0)),
+        Override(gate=Gate("", 1.0)),
+        Override(gate=Gate("x" * 300, 1.0)),
+    ],
+)
+async def test_what_no_limit_can_be_is_not_stored(store: LimitedStore, changes: Override) -> None:
+    limits = Limits(store)
+    with pytest.raises(InvalidInput):
+        await limits.set("mail", changes, by="ann")
+    assert await store.read_records(LIMITS) == []
+
+
+async def test_limits_that_cannot_be_read_leave_those_of_other_types_as_they_are(
+    store: LimitedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(store)
+    await limits.declare([ONE, TypeFlow(job_type="call", running=3)])
+    bad = b'{"declared":[],"override":{"gate":["api",null,1]}}'
+    await store.write_records([RecordWrite(LIMITS, "mail", bad)])
+    await limits.refresh(max_age_seconds=0)
+    assert limits.holding("mail") == ONE  # what was known
+    assert "the limits of mail cannot be read" in caplog.messages[0]
+    assert await holding(store, "mail") is None
+    assert await holding(store, "call") == TypeFlow(job_type="call", running=3)
+    await limits.set("mail", Override(running=5), by="ann")
+    assert await holding(store, "mail") == TypeFlow(job_type="mail", running=5)
+
+
+async def test_to_clear_what_was_never_set_changes_nothing(store: LimitedStore) -> None:
+    limits = Limits(store)
+    await limits.clear("mial", by="ann")
+    assert await store.read_records(LIMITS) == []
+    await limits.declare([ONE])
+    (before,) = await store.read_records(LIMITS)
+    await limits.clear("mail", by="ann")
+    assert await store.read_records(LIMITS) == [before]

@@ -225,7 +225,8 @@ async def test_a_throttled_run_closes_its_gate_and_costs_no_attempt() -> None:
         (Throttled(after=60, closes="call-api"), GATED, {"call-api": MINUTE}),
         (Throttled(after=60, closes="call-api"), {}, {"call-api": MINUTE}),
         (Throttled(after=60), {}, {}),
-        (Throttled(after=60, closes="none"), GATED, {}),
+        (Throttled(after=60, closes="none"), GATED, {"mail-api": MINUTE}),
+        (Throttled(after=timedelta(days=9)), GATED, {"mail-api": timedelta(days=1)}),
         (too_many(**{"Retry-After": "60"}), GATED, {"mail-api": MINUTE}),
     ],
 )

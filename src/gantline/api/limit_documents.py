@@ -17,7 +17,8 @@ Rate = Annotated[str, Meta(max_length=32)]
 class LimitsToSet(Sent, frozen=True, kw_only=True):
     """Limits that hold over those that code declares; null for no such limit.
 
-    What is not sent stays as it is. `rate` is how many in a time: `100/s`, `10/m`, `500/h`, `50/d`.
+    What is not sent stays as it is; but a new rate has a burst of its own where none is sent.
+    `rate` is how many in a time: `100/s`, `10/m`, `500/h`, `50/d`.
     """
 
     running: Count | UnsetType | None = UNSET

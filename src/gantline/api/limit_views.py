@@ -35,7 +35,7 @@ def override_of(asked: LimitsToSet, *, before: TypeFlow) -> Override:
                 next_step="Give it a rate too.",
             )
         name, burst = asked.gate or before.gate.name, asked.burst or before.gate.burst
-        gate = Gate(name, before.gate.per_second, burst)
+        gate = make_gate(name, before.gate.per_second, burst)
     elif asked.rate is None:
         gate = None
     found = Override(running=asked.running, running_in_all=asked.running_in_all, gate=gate)

@@ -433,7 +433,8 @@ class Throttled(HandlerSignal):
     """Raise in a handler when another service asks to wait; costs no attempt.
 
     The job runs later, and until then its gate is closed: no other job of a type that has that gate
-    starts. `closes` names another gate than that of the job's own type.
+    starts. `closes` names another gate than that of the job's own type. After a day at the latest
+    the job runs again, and may say so again.
     """
 
     def __init__(self, *, after: timedelta | float, closes: str = "") -> None:

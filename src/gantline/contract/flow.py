@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +12,9 @@ from gantline.contract.errors import InvalidInput
 from gantline.contract.job import DEFAULT_TENANT
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
+
+LONGEST_CLOSED: Final = timedelta(days=1)
+"""For so long a throttled run closes its gate at most."""
 
 PLAIN: Final = 0
 """The number of jobs of the default tenant without a group: they take no turns among themselves."""

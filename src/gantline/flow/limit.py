@@ -5,13 +5,14 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from gantline.contract.bounds import CheckedStruct, Count, Name
+from gantline.contract.bounds import CheckedStruct, Count, Name, held_as
 from gantline.contract.errors import InvalidInput
 from gantline.contract.flow import Gate, TypeFlow
 
 _RATE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)/([smhd])", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _FASTEST: Final = 1_000_000
+_YEAR_SECONDS: Final = 365 * 86_400
 _HOW: Final = 'Write how many in a second, minute, hour or day: "100/s", "10/m", "500/h", "50/d".'
 
 
@@ -49,7 +50,7 @@ class Limit(CheckedStruct, frozen=True, kw_only=True):
                 next_step='Those are of a rate: Limit(rate="100/s", burst=20, gate="mail-api").',
             )
         if self.rate is not None:
-            read_rate(self.rate)
+            self.gate_of("any")
             if self.per is not None:
                 raise InvalidInput(
                     f"A rate has no per, and this one has {self.per!r}.",
@@ -68,13 +69,22 @@ def read_rate(text: str) -> float:
     found = _RATE.fullmatch(text)
     if found is None:
         raise InvalidInput(f"The rate {text!r} cannot be read.", next_step=_HOW)
-    number = float(found[1])
-    per_second = number / _SECONDS[found[2]]
-    if not number or per_second > _FASTEST:
-        what = "nothing would ever run" if not number else f"it is above {_FASTEST} a second"
-        next_step = "Pause the type to stop it." if not number else "Leave it out."
-        raise InvalidInput(f"The rate {text!r} is no limit: {what}.", next_step=next_step)
+    per_second = float(found[1]) / _SECONDS[found[2]]
+    check_rate(per_second, text)
     return per_second
+
+
+def check_rate(per_second: float, text: str) -> None:
+    """Raise InvalidInput for one that lets nothing through, or everything."""
+    if per_second > _FASTEST:
+        what, next_step = f"it is above {_FASTEST} a second", "Leave it out."
+    elif not per_second > 0:
+        what, next_step = "nothing would ever run", "Pause the type to stop it."
+    elif per_second * _YEAR_SECONDS < 1:
+        what, next_step = "it is less than one a year", "Pause the type to stop it."
+    else:
+        return
+    raise InvalidInput(f"The rate {text!r} is no limit: {what}.", next_step=next_step)
 
 
 def rate_text(per_second: float) -> str:
@@ -86,11 +96,18 @@ def rate_text(per_second: float) -> str:
 
 
 def make_gate(name: str, per_second: float, burst: int | None) -> Gate:
-    """A gate of this rate, with a burst of its own where none is named.
+    """A gate of this rate, with a burst of its own where none is named; raise InvalidInput.
 
     A burst of 1 at a high rate would lose what comes between two looks of the workers.
     """
-    return Gate(name, per_second, math.ceil(per_second / 10) if burst is None else burst)
+    check_rate(per_second, f"{per_second}/s")
+    burst = held_as("burst", burst, Count | None) or math.ceil(per_second / 10)
+    if burst / per_second > _YEAR_SECONDS:
+        raise InvalidInput(
+            f"A burst of {burst} at {rate_text(per_second)} is there again after more than a year.",
+            next_step="Take a smaller burst, or a higher rate.",
+        )
+    return Gate(held_as("gate", name, Name), per_second, burst)
 
 
 def declared_flows(

@@ -18,7 +18,7 @@ from gantline.contract.snapshot import Run
 from gantline.contract.store import JobStore
 from gantline.flow.rules import LIMITS, Override, Rule, all_holding, in_words
 from gantline.manager.records import LastRead
-from gantline.runtime import monotonic, now
+from gantline.runtime import jittered, monotonic, now
 
 _log = logging.getLogger("gantline.worker")
 
@@ -26,6 +26,8 @@ _READ_SECONDS: Final = 5.0
 """How old limits may be; a change comes with a hint, where hints come at all."""
 _ROUNDS: Final = 20
 _SHORTEST_WAIT: Final = 0.001
+_CLOCK_ERROR: Final = timedelta(milliseconds=10)
+"""How far the store's clock may be from where this process takes it to be."""
 _CLOCK_SECONDS: Final = 60.0
 """How long the distance between the store's clock and that of this process is remembered."""
 
@@ -48,7 +50,7 @@ class Limits:
         await self._records.refresh(max_age_seconds=max_age_seconds)
 
     def _keep(self, records: Sequence[Record]) -> None:
-        self.rules = {one.key: msgspec.json.decode(one.value, type=Rule) for one in records}
+        self.rules = {one.key: self._read(one) for one in records}
         self._holding = all_holding(self.rules)
         self._counted = {
             name
@@ -57,6 +59,18 @@ class Limits:
         }
         """Types of which so many may run at once."""
         self._gates = {flow.gate.name for flow in self._holding.values() if flow.gate}
+
+    def _read(self, record: Record) -> Rule:
+        """What a record says; where it cannot be read, what was known before."""
+        try:
+            return msgspec.json.decode(record.value, type=Rule)
+        except msgspec.DecodeError as error:
+            _log.error(
+                "the limits of %s cannot be read, so the last known hold until they are set or "
+                "cleared: %s",
+                *(record.key, error),
+            )
+            return self.rules.get(record.key, Rule())
 
     # -- what holds -------------------------------------------------------------------------------
 
@@ -86,18 +100,23 @@ class Limits:
     def gate_to_close(self, job_type: str, named: str) -> str:
         """Which gate a throttled run of a type closes: the one that it names, else the type's own.
 
-        One that no type has is not closed, and a warning says so.
+        One that no type has cannot be closed, and a warning says so.
         """
-        if named and named not in self._gates:
-            _log.warning("a run of %s closes the gate %r, which no type declares", job_type, named)
-            return ""
         flow = self._holding.get(job_type)
-        return named or (flow.gate.name if flow and flow.gate else "")
+        own = flow.gate.name if flow and flow.gate else ""
+        if named and named not in self._gates:
+            _log.warning(
+                "a run of %s closes the gate %r, which no type has; closed is %s",
+                *(job_type, named, repr(own) if own else "none"),
+            )
+            return own
+        return named or own
 
-    async def shortened(self, wait: float, job_types: Collection[str]) -> float:
-        """How long to wait for work, at most `wait` seconds: less where a gate has room earlier.
+    async def shortened(self, wait: float, job_types: Collection[str], *, asked_at: float) -> float:
+        """How long to wait for work after a claim at `asked_at` found none, at most `wait` seconds.
 
-        Room for half of its burst, so that a fleet at a fast gate does not look at each start.
+        Less where a gate has room earlier, or has got it since the claim. Room for half of its
+        burst, so that a fleet at a fast gate does not look at each start.
         """
         gates = {
             flow.gate.name: flow.gate
@@ -110,12 +129,16 @@ class Limits:
             at_store, states = await asyncio.gather(self._now(), self._store.gates(list(gates)))
         except Exception:  # the claim after the wait will say what is wrong
             return wait
+        asked = at_store - timedelta(seconds=monotonic() - asked_at) - _CLOCK_ERROR
         for state in states:
             gate = gates[state.name]
             opens_at = room_at(gate, state.next_at, starts=(gate.burst + 1) // 2)
-            at = max((one for one in (opens_at, state.closed_until) if one), default=at_store)
-            if at > at_store:
-                wait = min(wait, max(_SHORTEST_WAIT, (at - at_store).total_seconds()))
+            at = max((one for one in (opens_at, state.closed_until) if one), default=asked)
+            if at > asked:
+                # Never before it has room, which would cost a claim; and little after, which would
+                # cost as much of the rate.
+                until = (at - at_store).total_seconds() * jittered(1.01, by=0.01)
+                wait = min(wait, max(_SHORTEST_WAIT, until))
         return wait
 
     async def _now(self) -> datetime:
@@ -159,9 +182,10 @@ class Limits:
     async def set(self, job_type: str, changes: Override, *, by: str) -> None:
         """Have these limits hold over those declared, until they are cleared.
 
-        Raise StoreMisconfigured.
+        Raise StoreMisconfigured; InvalidInput for what no limit can be.
         """
         self._refuse_unless_held([job_type])
+        changes = changes.checked()
         at = await self._store.ping()
 
         def change(rule: Rule) -> Rule:
@@ -178,7 +202,7 @@ class Limits:
             await self._store.write_records([RecordWrite(LIMITS, job_type, None)])
             self._changed()
         else:
-            await self._change(job_type, lambda rule: rule.with_override(None, by=by, at=at))
+            await self._change(job_type, partial(Rule.without_override, by=by, at=at))
         await self.refresh(max_age_seconds=0)
 
     def _refuse_unless_held(self, job_types: Iterable[str]) -> None:
@@ -192,7 +216,7 @@ class Limits:
         for _ in range(_ROUNDS):
             found = await self._store.read_records(LIMITS, prefix=job_type, limit=1)
             record = found[0] if found and found[0].key == job_type else None
-            before = msgspec.json.decode(record.value, type=Rule) if record else Rule()
+            before = self._read(record) if record else Rule()
             after = change(before)
             if after == before:
                 return

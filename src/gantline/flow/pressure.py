@@ -1,17 +1,17 @@
 """Pressure: what limits hold back at this moment, counted for metrics and the doctor."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from gantline.contract.flow import TypeFlow
+from gantline.contract.flow import GroupState, TypeFlow
 from gantline.contract.query import LaneCounts
 from gantline.contract.store import JobReader
 from gantline.flow.limits import Limits, opens_at
 
 MOST_GROUPS: Final = 1000
-"""How many groups of a queue and type are looked at."""
+"""How many groups of a queue and type are looked at; or a page more."""
 
 Held = Literal["group", "type", "gate"]
 
@@ -51,7 +51,8 @@ async def measure_pressure(
             is_full = sum(lane.running for lane in own) >= flow.running_in_all
             held[flow.job_type, "type"] = due if is_full else 0
         if flow.running is not None:
-            groups[flow.job_type], held[flow.job_type, "group"] = await _full(store, flow, own)
+            groups[flow.job_type], waiting = await _full(store, flow, own)
+            held[flow.job_type, "group"] = min(due, waiting)
     return Pressure(seconds, groups, held)
 
 
@@ -62,10 +63,23 @@ async def _full(store: JobReader, flow: TypeFlow, lanes: Sequence[LaneCounts]) -
     for lane in lanes:
         if not lane.queued and not lane.running:
             continue
-        page = await store.groups(lane.queue, flow.job_type, tenant_id=None, limit=MOST_GROUPS)
-        for one in page.items:
+        async for one in _groups(store, lane):
             running[one.tenant_id, one.group] += one.running
             if one.oldest_due_at is not None:
                 waiting[one.tenant_id, one.group] += one.waiting
     full = [group for group in waiting if running[group] >= (flow.running or 0)]
     return len(waiting), sum(waiting[group] for group in full)
+
+
+async def _groups(store: JobReader, lane: LaneCounts) -> AsyncIterator[GroupState]:
+    """Give the groups of a lane, page by page: a store may give fewer than it was asked for."""
+    seen, after = 0, ""
+    while seen < MOST_GROUPS:
+        page = await store.groups(
+            lane.queue, lane.job_type, tenant_id=None, limit=MOST_GROUPS, after=after
+        )
+        for one in page.items:
+            yield one
+        seen += len(page.items)
+        if not (after := page.next):
+            return

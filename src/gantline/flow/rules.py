@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gantline.contract.bounds import Count, held_as
 from gantline.contract.flow import Gate, TypeFlow
-from gantline.flow.limit import rate_text
+from gantline.flow.limit import make_gate, rate_text
 
 LIMITS: Final = "limits"
 _MOST_KEPT: Final = 20
@@ -38,6 +39,15 @@ class Override(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) is not UNSET for name in self.__struct_fields__)
+
+    def checked(self) -> "Override":
+        """Itself; raise InvalidInput for what no limit can be."""
+        for name, value in self.as_set().items():
+            if isinstance(value, Gate):
+                make_gate(value.name, value.per_second, value.burst)
+            else:
+                held_as(name, value, Count | None)
+        return self
 
     def over(self, flow: TypeFlow) -> TypeFlow:
         """The same limits, but for those that are set."""
@@ -79,8 +89,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kept = self.declared[-_MOST_KEPT + 1 :]
         return msgspec.structs.replace(self, declared=(*kept, new))
 
-    def with_override(self, override: Override | None, *, by: str, at: datetime) -> "Rule":
+    def with_override(self, override: Override, *, by: str, at: datetime) -> "Rule":
         return msgspec.structs.replace(self, override=override or None, by=by, at=at)
+
+    def without_override(self, *, by: str, at: datetime) -> "Rule":
+        if self.override is None:
+            return self
+        return msgspec.structs.replace(self, override=None, by=by, at=at)
 
 
 def hash_of(flow: TypeFlow) -> str:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Final, assert_never
 
 from gantline.contract.errors import Code, IllegalTransition
+from gantline.contract.flow import LONGEST_CLOSED
 from gantline.contract.job import MAX_DELAY, Job
 from gantline.contract.outcome import (
     LEASE_EXPIRED,
@@ -118,7 +119,9 @@ def _after_snooze(run: Run, snooze: Snoozed, policy: Policy) -> Transition:
     if run.snoozes + 1 > policy.max_snoozes:
         return _poisoned_unless_cancelled(run, SNOOZED_TOO_OFTEN, Reason.SNOOZED_TOO_OFTEN)
     if snooze.closes is not None:
-        return Transition.throttled(run, delay=bounded(snooze.delay), closes=snooze.closes)
+        # What another service says may be wrong, and the gate is that of many jobs.
+        delay = min(bounded(snooze.delay), LONGEST_CLOSED)
+        return Transition.throttled(run, delay=delay, closes=snooze.closes)
     return Transition.snoozed(run, delay=bounded(snooze.delay))
 
 

@@ -86,7 +86,7 @@ class GateClosed(Reason, frozen=True, kw_only=True, tag="GATE_CLOSED"):
         name = quote(self.job_type)
         steps = ("All gates: gantline limit gates",)
         if self.throttled:
-            return steps
+            return (*steps, f"If that is wrong: gantline limit set {name} --gate ANOTHER-NAME")
         faster = rate_text(2 * read_rate(self.rate))
         return (*steps, f"Allow more: gantline limit set {name} --rate {faster}")
 

@@ -141,12 +141,15 @@ class Claimer:
                 # Runs tend to end together: let those of this turn of the loop end first.
                 await asyncio.sleep(0)
             self._woken.clear()
+            asked_at = monotonic()
             if await self._claim():
                 wait = _FIRST_WAIT_SECONDS
                 await asyncio.sleep(0)  # what has started goes first
             elif self._slots.was_asked_everywhere and not self._is_over:
                 self._slots.ask_again()
-                shortened = await self._limits.shortened(wait, self._registry.job_types)
+                shortened = await self._limits.shortened(
+                    _about(wait), self._registry.job_types, asked_at=asked_at
+                )
                 await self._wait_for(self._woken, shortened)
                 wait = min(2 * wait, self._longest_wait().total_seconds())
 
@@ -172,13 +175,13 @@ class Claimer:
                 await self._claim(suspects=True)
             self._has_looked_for_suspects.set()
             if self._slots.is_reserved and self._suspects.next_group and not self._is_over:
-                await self._wait_for(self._slots.reserved_is_free, _SUSPECTS_SECONDS)
+                await self._wait_for(self._slots.reserved_is_free, _about(_SUSPECTS_SECONDS))
                 if self._slots.reserved_is_free.is_set() and not self.is_held_back:
                     await self._claim(suspects=True)
             self._slots.release()
             self.wake()
             if not self._is_over:
-                await self._wait_for(self._suspects_woken, _SUSPECTS_SECONDS)
+                await self._wait_for(self._suspects_woken, _about(_SUSPECTS_SECONDS))
 
     async def _claim(self, *, suspects: bool = False) -> bool:
         """Claim once; False when nothing was found, for whatever reason."""
@@ -273,7 +276,7 @@ class Claimer:
                     _log.warning("could not claim, trying again: %s", error)
                 if registers and not has_registered:
                     continue
-                await self._wait_for(self._over, wait)
+                await self._wait_for(self._over, _about(wait))
                 wait = min(2 * wait, self._longest_wait().total_seconds())
         finally:
             self._claiming.discard(task)
@@ -283,5 +286,10 @@ class Claimer:
     async def _wait_for(self, woken: asyncio.Event, seconds: float) -> None:
         # Not wait_for, which in Python 3.11 can swallow a cancellation that meets the wake-up.
         with suppress(TimeoutError):
-            async with asyncio.timeout(jittered(seconds, by=0.2)):
+            async with asyncio.timeout(seconds):
                 await woken.wait()
+
+
+def _about(seconds: float) -> float:
+    """So that the workers of a fleet do not all ask at once."""
+    return jittered(seconds, by=0.2)

@@ -9,7 +9,6 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
 from unittest.mock import patch
 
 import msgspec
@@ -34,11 +33,8 @@ from gantline.testing.simulation.script import Script, Trouble
 from gantline.testing.simulation.stores import Stores, Wrap
 from gantline.testing.simulation.worker_rules import check_workers, given_runs
 from gantline.testing.simulation.workers import Workers
-from gantline.testing.simulation.world import MOST_TURNS, Process, World
+from gantline.testing.simulation.world import Process, World
 from gantline.webhooks import http_sender
-
-_TURNS_PER_STEP: Final = 50_000
-"""Of a long script; a step takes some thousand."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +76,7 @@ def simulate(script: Script, *, wrap: Wrap = lambda store, process: store) -> Re
 class _Simulation:
     def __init__(self, script: Script, folder: Path, wrap: Wrap) -> None:
         self._script = script
-        most_turns = max(MOST_TURNS, _TURNS_PER_STEP * len(script.steps))
-        self._world = world = World(script.seed, most_turns=most_turns)
+        self._world = world = World(script.seed)
         self._network = Network(world, script.chances, is_remote=script.store == "memory")
         if script.faults is not None:
             self._network.allowed = set(script.faults)
@@ -105,7 +100,7 @@ class _Simulation:
             seed=self._script.seed,
             violations=tuple(self._violations),
             digest=world.digest.hexdigest(),
-            virtual_seconds=world.now - 1000.0,
+            virtual_seconds=world.virtual_seconds,
             turns=world.turns,
             calls=self._network.calls,
             idle_calls=sum(not call.answers or call.answers == (0,) for call in ended),
