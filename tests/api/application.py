@@ -95,6 +95,13 @@ PRINCIPALS = {
     "system": Principal(
         id="user:system", tenant_id="default", roles=frozenset({Role.ADMIN}), is_system=True
     ),
+    "system-caller": Principal(
+        id="key:caller",
+        tenant_id="default",
+        roles=frozenset({Role.ADMIN}),
+        job_types=frozenset({"call", "mail-shot"}),
+        is_system=True,
+    ),
 }
 
 

@@ -99,6 +99,26 @@ async def test_only_operators_of_the_installation_change_them(ask: Asker, who: s
     assert (await ask(who, "GET", "/api/gates")).status_code == 403
 
 
+async def test_a_gate_is_changed_only_by_who_may_change_all_types_that_share_it(
+    ask: Asker, jobs: Gantline
+) -> None:
+    @jobs.job("letter", limits=[Limit(rate="100/s", gate="api")])
+    async def letter() -> None: ...
+
+    await jobs.limits.declare(letter.flows or ())
+    for body in ({"rate": "1/d"}, {"burst": 1}, {"rate": None}, {"gate": "mine"}):
+        refused = await ask("system-caller", "PUT", "/api/limits/call", body)
+        assert refused.status_code == 403, body
+    assert (await ask("system-caller", "DELETE", "/api/limits/call")).status_code == 403
+    assert (
+        await ask("system-caller", "PUT", "/api/limits/mail-shot", {"rate": "1/d", "gate": "api"})
+    ).status_code == 403
+    assert (await ask("system-caller", "PUT", "/api/limits/call", {"running": 1})).is_success
+    assert (await ask("system", "PUT", "/api/limits/call", {"rate": "50/s"})).is_success
+    shown = (await ask("system", "GET", "/api/limits/letter")).json()
+    assert shown["rate"] == "50/s"
+
+
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [

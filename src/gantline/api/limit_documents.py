@@ -30,6 +30,10 @@ class LimitsToSet(Sent, frozen=True, kw_only=True):
     gate: Name | UnsetType = UNSET
     """What the rate is named, to share it with other types."""
 
+    @property
+    def changes_gate(self) -> bool:
+        return any(one is not UNSET for one in (self.rate, self.burst, self.gate))
+
 
 class ClearQuery(Sent, frozen=True, kw_only=True):
     """What to clear."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from gantline.api.call import Call
@@ -28,6 +29,7 @@ from gantline.api.problems import invalid_parameter
 from gantline.auth.action import Action
 from gantline.auth.authorizer import Target
 from gantline.contract.errors import InvalidInput
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.job import DEFAULT_QUEUE
 from gantline.contract.text import name_problem
 from gantline.flow.rules import Rule
@@ -48,15 +50,17 @@ class LimitOperations(Operations):
 
     async def set(self, call: Call) -> Response:
         asked: LimitsToSet = call.sent
+        before = await self._before(call)
+        if asked.changes_gate:
+            await self._all_of_gate(call, asked.gate, before.gate)
         name = await self._allowed(call, msgspec.to_builtins(asked))
-        limits = self._jobs.limits
-        await limits.refresh(max_age_seconds=0)
-        before = limits.rules.get(name, Rule()).holding(name)
-        await limits.set(name, override_of(asked, before=before), by=call.principal.id)
+        override = override_of(asked, before=before)
+        await self._jobs.limits.set(name, override, by=call.principal.id)
         return await self._standing(call, name)
 
     async def clear(self, call: Call) -> Response:
         query: ClearQuery = call.query
+        await self._all_of_gate(call, UNSET, (await self._before(call)).gate)
         name = await self._allowed(call, msgspec.to_builtins(query))
         await self._jobs.limits.clear(name, by=call.principal.id, declared=query.declared)
         return await self._standing(call, name)
@@ -90,6 +94,20 @@ class LimitOperations(Operations):
         target = Target(tenant_id=call.principal.tenant_id, job_type=name)
         await self._access.target(call, target, what=f"type:{name}", details=details)
         return name
+
+    async def _before(self, call: Call) -> TypeFlow:
+        await self._jobs.limits.refresh(max_age_seconds=0)
+        name = self._name(call)
+        return self._jobs.limits.rules.get(name, Rule()).holding(name)
+
+    async def _all_of_gate(self, call: Call, named: str | UnsetType, before: Gate | None) -> None:
+        """Raise unless the caller may do this to all types whose gate it would change."""
+        gates = {named, before.name if before else UNSET}
+        for flow in self._jobs.limits.all_holding:
+            if flow.gate is not None and flow.gate.name in gates:
+                target = Target(tenant_id=call.principal.tenant_id, job_type=flow.job_type)
+                if flow.job_type != self._name(call):
+                    await self._access.target(call, target, what=f"type:{flow.job_type}")
 
     def _name(self, call: Call) -> str:
         name: str = call.path_params["job_type"]
