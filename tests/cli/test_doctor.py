@@ -11,12 +11,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.outcome import ErrorInfo
 from gantline.contract.query import LaneRequest
 from gantline.contract.status import Reason
 from gantline.contract.store import JobStore
 from gantline.contract.transition import Transition
 from gantline.contract.version import __version__
+from gantline.flow.limits import Limits
 from gantline.manager.relay import OUTBOX
 from gantline.manager.sessions import Session, register
 from gantline.testing.factories import make_new, register_sessions
@@ -297,3 +299,33 @@ def test_jobs_that_do_not_leave_the_outbox_are_told(
     rows = checked(place)
     assert (rows[leaving]["result"], rows[taken]["result"]) == ("ok", "warn")
     assert "dead list" in rows[taken]["advice"]
+
+
+@pytest.mark.parametrize(
+    ("flow", "advice"),
+    [
+        (TypeFlow(job_type="mail", running_in_all=1), "1 job of mail for room in the limit"),
+        (TypeFlow(job_type="mail", running=1), "1 job of mail for room in the limits of their"),
+        (TypeFlow(job_type="mail", gate=Gate("api", 0.001)), "1 job of mail for its gate to open"),
+    ],
+)
+def test_a_limit_that_holds_jobs_back_for_long_is_named(
+    empty_store: Place, flow: TypeFlow, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = "no limit holds jobs back for long"
+    assert what not in checked(empty_store)  # no type has limits
+    requests = [LaneRequest("default", ("mail",), 1, flow=(flow,))]
+
+    async def begin(store: JobStore) -> None:
+        await Limits(store).declare([flow])
+        await register_sessions(store, "session")
+        await store.insert([make_new(job_type="mail", group="ann") for _ in range(2)])
+        await store.claim("session", uuid4(), requests, lease=timedelta(hours=1))
+
+    empty_store.stored(begin)
+    assert checked(empty_store)[what]["result"] == "ok"
+    monkeypatch.setattr("gantline.cli.doctor._STARTED_WITHIN", timedelta(0))
+    found = checked(empty_store)[what]
+    assert found["result"] == "warn"
+    assert advice in found["advice"]
+    assert "gantline limit show mail." in found["advice"]

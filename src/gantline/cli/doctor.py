@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Literal
@@ -33,6 +33,8 @@ from gantline.contract.query import LaneCounts
 from gantline.contract.retention import Retention
 from gantline.contract.store import JobStore
 from gantline.contract.version import __version__
+from gantline.flow.limits import Limits
+from gantline.flow.pressure import Held, measure_pressure
 from gantline.manager.cursors import consumers
 from gantline.manager.pruner import retention_lag
 from gantline.manager.relay import OUTBOX
@@ -50,6 +52,12 @@ _MOST_NAMED: Final = 5
 _MOVED_WITHIN: Final = timedelta(minutes=1)
 _REMOVED_WITHIN: Final = timedelta(minutes=5)
 _READ_WITHIN: Final = timedelta(minutes=5)
+_STARTED_WITHIN: Final = timedelta(minutes=5)
+_HELD_BY: Final[Mapping[Held, str]] = {
+    "gate": "its gate to open",
+    "type": "room in the limit of the type",
+    "group": "room in the limits of their groups",
+}
 
 Check = dict[str, str]
 
@@ -185,7 +193,8 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
     alive = [session for session in await live_sessions(store) if not session.draining]
     switches = Switches(store)
     await switches.refresh()
-    waiting = [lane for lane in await store.counts(tenant_id=None) if lane.queued]
+    lanes = await store.counts(tenant_id=None)
+    waiting = [lane for lane in lanes if lane.queued]
     held = [lane for lane in waiting if _advice_for_held(lane, switches)]
     orphaned = [lane for lane in waiting if not _is_served(lane, alive)]
     names = [f"{lane.job_type} in {lane.queue}" for lane in orphaned]
@@ -211,6 +220,7 @@ async def _work(cli: Cli, store: JobStore) -> list[Check]:
             " ".join(_advice_for_held(lane, switches) for lane in held[:_MOST_NAMED]),
             result="warn",
         ),
+        *await _limits(store, lanes),
         *await _consumers(store),
         await _retention(cli, store),
     ]
@@ -227,6 +237,35 @@ def _closed(closed: Closed | None) -> list[Check]:
             f"that copy is not running any more, run it again, or: gantline store reopen."
         )
     return [_bad("the store is open", "the store is closed", next_step)]
+
+
+async def _limits(store: JobStore, lanes: Sequence[LaneCounts]) -> list[Check]:
+    """Whether jobs wait for long because of a limit, where there are any."""
+    limits = Limits(store)
+    await limits.refresh()
+    if not limits.all_holding:
+        return []
+    now = await store.ping()
+    pressure = await measure_pressure(store, limits, lanes, now)
+    late = {
+        lane.job_type
+        for lane in lanes
+        if lane.oldest_due_at and now - lane.oldest_due_at > _STARTED_WITHIN
+    }
+    held = [
+        f"{counted(count, 'job')} of {name} for {_HELD_BY[by]}: gantline limit show {name}."
+        for (name, by), count in pressure.held_back.items()
+        if count and name in late
+    ]
+    return [
+        _check(
+            "no limit holds jobs back for long",
+            not held,
+            f"limits hold jobs back, for {_STARTED_WITHIN // timedelta(minutes=1)} minutes or more",
+            f"There wait {' '.join(held[:_MOST_NAMED])}",
+            result="warn",
+        )
+    ]
 
 
 async def _retention(cli: Cli, store: JobStore) -> Check:
