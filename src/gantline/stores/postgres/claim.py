@@ -72,7 +72,7 @@ class Claims:
         self._calls = calls
         self._lanes = lanes
         self._floors = Floors()
-        self._groups = GroupClaims(lanes, self._floors)
+        self._groups = GroupClaims(self._floors)
 
     async def claim(
         self,

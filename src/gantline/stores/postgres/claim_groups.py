@@ -29,7 +29,6 @@ from gantline.stores.postgres.claim_requests import (
     Suspects,
 )
 from gantline.stores.postgres.floors import START, Floors, Position, Range
-from gantline.stores.postgres.lanes import Lanes
 from gantline.stores.postgres.rotation import NONE_DUE, USED_UP, Left, Rotation, Turn
 from gantline.stores.postgres.sql import Row, Sql
 
@@ -70,8 +69,7 @@ class _Answer(NamedTuple):
 class GroupClaims:
     """The claims of one process by turns, with the rotation of each queue."""
 
-    def __init__(self, lanes: Lanes, floors: Floors) -> None:
-        self._lanes = lanes
+    def __init__(self, floors: Floors) -> None:
         self._floors = floors
         self._rotations: dict[str, Rotation] = {}
 
@@ -138,13 +136,14 @@ class GroupClaims:
         found: list[Row] = []
         looked_at: set[tuple[int, int]] = set()
         began_after, has_wrapped = rotation.after, False
+        may_start = dict(one.at_most)
         for number in range(_MOST_CALLS):
             asked = limit - len(found)
             most = max(asked, _FURTHER_TURNS) if number else rotation.most_turns(limit)
             turns = rotation.deal(asked, one.lanes, most=most, except_for=looked_at)
             searched = self._ranges(turns, plain)
             answer = await call.run(
-                one,
+                one._replace(at_most=may_start),
                 asked,
                 searched,
                 since=self._floors.turns_since(one.lanes),
@@ -155,6 +154,9 @@ class GroupClaims:
             found += answer.rows
             if answer.is_repeated:
                 break
+            for row in answer.rows:
+                if row[LANE] in may_start:
+                    may_start[row[LANE]] -= 1
             self._update(one, rotation, answer)
             looked_at |= {(left.rank, left.group) for left in answer.left}
             looked_at |= {(turn.rank, turn.group) for turn in turns}

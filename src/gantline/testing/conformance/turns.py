@@ -357,6 +357,14 @@ async def a_type_that_may_start_few_delays_no_other(bench: Bench) -> None:
 
 
 @rule
+async def no_more_of_a_type_start_than_it_may_however_many_groups_it_has(bench: Bench) -> None:
+    jobs = [make_new(index, group=f"group-{index}", job_type="few") for index in range(100)]
+    await bench.store.insert(jobs)
+    for limit in (5, 100):
+        assert len(await bench.claim("few", limit=limit, at_most={"few": 1})) == 1
+
+
+@rule
 async def only_the_queue_that_is_named_gives_its_groups(bench: Bench) -> None:
     await bench.submit_many(3, group="a", queue="other")
     await bench.submit_many(3, group="a")
