@@ -519,7 +519,9 @@ $$;
 -- Last it gives a row without a token, with what the caller keeps in `turns`: from when to look for new groups, after
 -- which tenant the next page begins (-1: at the first), then for each range searched lane, rank, tenant, group and
 -- 0: nothing is due; 1: its turn is still to come; 2: it was served and has more, 3: it is full; 4: it was served and has
--- no more. Instead of the instant -1 where there may be more new groups now. No such row where the claim is repeated.
+-- no more. If the claim is not full and something due was held back, then also with 5 each lane of which this claim can
+-- start no more, and with 6 those of which it can start no more without a group.
+-- Instead of the instant -1 where there may be more new groups now. No such row where the claim is repeated.
 CREATE FUNCTION gantline.claim_groups(
     p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_token uuid[], p_limit integer,
     p_is_first boolean, p_logged bigint[],
@@ -559,6 +561,7 @@ DECLARE
     v_next_since bigint; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
     v_from bigint; v_most_turns integer := greatest(64, p_limit);
     v_further integer := 0; v_due integer[]; v_share integer[]; v_state integer[];
+    v_shut bigint[] := '{}';                           -- lane and state of those without room
     e_range integer[]; e_jobs integer[];               -- so many jobs of a range, in their order
     v_left integer; v_new_left integer; v_first integer; v_last integer; v_pass integer;
     v_rank integer; v_turn integer; v_tenant bigint; v_tenant_left integer; v_open integer; v_each integer; v_quota integer;
@@ -1091,6 +1094,34 @@ BEGIN
                 FROM unnest(r_lane, r_rank, r_grp, r_floor, r_floor_id, v_state) AS r (lane, rank, grp, floor, floor_id, state)
                 WHERE (r.lane, r.rank, r.grp) = (f.lane, f.rank, f.grp)) AS r ON true;
         END IF;
+        -- Of all lanes, also where nothing was searched: a further call leaves them out.
+        IF v_is_bounded AND v_left > 0
+           AND EXISTS (SELECT FROM unnest(v_due, v_share) AS o (due, share) WHERE o.due > o.share) THEN
+            v_shut := ARRAY(
+                SELECT unnest(ARRAY[one.lane, 0, 0, 0, CASE WHEN one.is_shut THEN 5 ELSE 6 END])
+                FROM (
+                    SELECT l.lane, l.type, l.running,
+                           v_gate[l.place] <> 0 AND coalesce(v_gate_left[v_gate[l.place]], 0) = 0
+                           OR v_lane_left[l.place] = 0 AND (
+                               l.total IS NULL OR l.type = ANY (v_types)
+                               OR EXISTS (SELECT FROM unnest(v_of, v_due) AS o (lane, due)
+                                          WHERE o.lane = l.place AND o.due > 0)
+                               OR l.total <= (
+                                   SELECT count(*) FROM unnest(v_lanes, v_lane_types) AS a (lane, type)
+                                   CROSS JOIN LATERAL (
+                                       SELECT FROM gantline.lease
+                                       WHERE lease.limited AND lease.lane = a.lane OFFSET 0) AS held
+                                   WHERE a.type = l.type)) AS is_shut
+                    FROM unnest(l_lane, l_type, l_running, l_total) WITH ORDINALITY
+                         AS l (lane, type, running, total, place)
+                    OFFSET 0) AS one
+                WHERE one.is_shut OR one.running <= (
+                    SELECT count(*) FROM unnest(v_lanes, v_lane_types) AS a (lane, type)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM gantline.lease
+                        WHERE lease.limited AND lease.lane = a.lane AND lease.grp = 0 OFFSET 0) AS held
+                    WHERE a.type = one.type));
+        END IF;
         -- A turn whose transaction takes a moment to commit is not below the next look.
         v_next_since := least(v_next_since, v_now - 100000, (
             SELECT min(o.at) FROM unnest(n_at[:v_news], v_state[:v_news]) AS o (at, state) WHERE o.state IS NULL));
@@ -1101,7 +1132,8 @@ BEGIN
            NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer, NULL::bytea,
            NULL::integer, NULL::smallint, NULL::bigint, NULL::bigint, NULL::text, NULL::uuid, NULL::text,
            NULL::uuid, NULL::bigint, NULL::text,
-           ARRAY[v_next_since, v_next_after] || coalesce(array_agg(s.value ORDER BY o.place, s.number), '{}')
+           ARRAY[v_next_since, v_next_after] || v_shut
+               || coalesce(array_agg(s.value ORDER BY o.place, s.number), '{}')
     FROM unnest(r_lane, r_rank, r_tenant, r_grp, v_state) WITH ORDINALITY AS o (lane, rank, tenant, grp, state, place)
     CROSS JOIN LATERAL unnest(ARRAY[o.lane, o.rank, o.tenant, o.grp, o.state]) WITH ORDINALITY AS s (value, number)
     WHERE o.state IS NOT NULL;
