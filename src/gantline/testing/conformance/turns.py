@@ -203,6 +203,20 @@ async def a_name_of_a_group_is_of_its_tenant(bench: Bench) -> None:
     assert by_tenant(await bench.claim(limit=10)) == {"one": 5, "other": 5}
 
 
+@rule_for((1, 10))
+async def a_new_tenant_is_served_soon_beside_the_many_new_groups_of_another(
+    bench: Bench, limit: int
+) -> None:
+    jobs = [make_new(index, tenant_id="many", group=f"group-{index}") for index in range(300)]
+    await bench.store.insert(jobs)
+    for _ in range(3):
+        assert len(await bench.claim(limit=limit)) == limit
+    bench.clock.advance(HOUR)
+    late = await bench.submit(tenant_id="other")
+    runs = [*await bench.claim(limit=limit), *await bench.claim(limit=limit)]
+    assert late in {run.job.job_id for run in runs}
+
+
 @rule
 async def groups_take_turns_over_the_types_of_a_queue(bench: Bench) -> None:
     await bench.submit_many(50, group="many", job_type="a")

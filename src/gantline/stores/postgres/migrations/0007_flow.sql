@@ -26,8 +26,10 @@ CREATE TABLE gantline.turn (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
--- What a claim looks for at any time, what a process reads page by page, and by which turns are removed.
+-- What a claim looks for at any time, and for others than the tenant that has most of it; what a process reads page
+-- by page, and by which turns are removed.
 CREATE INDEX turn_new ON gantline.turn (lane, rank, at) WHERE is_new;
+CREATE INDEX turn_new_of_tenant ON gantline.turn (lane, rank, tenant, at) WHERE is_new;
 CREATE INDEX turn_served ON gantline.turn (lane, rank, tenant, grp) WHERE NOT is_new;
 CREATE INDEX turn_of_group ON gantline.turn (lane, rank, tenant, grp);
 
@@ -558,7 +560,7 @@ DECLARE
     n_lane bigint[]; n_rank integer[]; n_tenant bigint[]; n_grp bigint[]; n_at bigint[];  -- new turns
     m_lane bigint[]; m_rank integer[]; m_tenant bigint[]; m_grp bigint[];  -- those of no new group
     v_news integer := 0;                               -- so many ranges, the first, were found as new
-    v_next_since bigint; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
+    v_are_more boolean; v_next_since bigint; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
     v_from bigint; v_most_turns integer := greatest(64, p_limit);
     v_further integer := 0; v_due integer[]; v_share integer[]; v_state integer[];
     v_shut bigint[] := '{}';                           -- lane and state of those without room
@@ -631,19 +633,53 @@ BEGIN
 
     -- 2. New turns.
     IF p_since IS NOT NULL THEN
-        SELECT array_agg(n.lane), array_agg(n.rank), array_agg(n.tenant), array_agg(n.grp),
-               array_agg(n.at),
-               CASE WHEN sum(n.turns) >= v_most_turns THEN -1 ELSE v_now END
-        INTO n_lane, n_rank, n_tenant, n_grp, n_at, v_next_since
-        FROM (
-            SELECT one.lane, level.rank, read.tenant, read.grp, min(read.at) AS at, count(*) AS turns
+        v_from := hashtextextended(p_token[1]::text, 0) & 9223372036854775807;
+        WITH RECURSIVE oldest AS MATERIALIZED (
+            SELECT one.lane, level.rank, read.tenant, read.grp, read.at
             FROM unnest(l_lane) AS one (lane) CROSS JOIN generate_series(0, 3) AS level (rank)
             CROSS JOIN LATERAL (
                 SELECT turn.tenant, turn.grp, turn.at FROM gantline.turn
                 WHERE turn.lane = one.lane AND turn.rank = level.rank AND turn.is_new
                   AND turn.at >= p_since AND turn.at <= v_now
                 ORDER BY turn.at LIMIT v_most_turns) AS read
-            GROUP BY one.lane, level.rank, read.tenant, read.grp) AS n;
+        ), next AS (
+            -- Where there are more than these, also the first of other tenants, from the lowest and from anywhere:
+            -- one who adds group after group would hide all others.
+            SELECT many.lane, many.rank, found.tenant, 1 AS number
+            FROM (SELECT lane, rank FROM oldest GROUP BY lane, rank HAVING count(*) >= v_most_turns) AS many
+            CROSS JOIN (VALUES (0::bigint), (v_from)) AS begin (tenant)
+            CROSS JOIN LATERAL (
+                SELECT turn.tenant FROM gantline.turn
+                WHERE turn.lane = many.lane AND turn.rank = many.rank AND turn.is_new
+                  AND turn.tenant >= begin.tenant
+                ORDER BY turn.tenant LIMIT 1) AS found
+            UNION ALL
+            SELECT next.lane, next.rank, following.tenant, next.number + 1
+            FROM next CROSS JOIN LATERAL (
+                SELECT turn.tenant FROM gantline.turn
+                WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
+                  AND turn.tenant > next.tenant
+                ORDER BY turn.tenant LIMIT 1) AS following
+            WHERE next.number < 32
+        ), of_tenant AS (
+            SELECT one.lane, one.rank, one.tenant, read.grp, read.at
+            FROM (
+                SELECT lane, rank, tenant, count(*) OVER (PARTITION BY lane, rank) AS tenants
+                FROM next GROUP BY lane, rank, tenant) AS one
+            CROSS JOIN LATERAL (
+                SELECT turn.grp, turn.at FROM gantline.turn
+                WHERE turn.lane = one.lane AND turn.rank = one.rank AND turn.is_new
+                  AND turn.tenant = one.tenant AND turn.at >= p_since AND turn.at <= v_now
+                ORDER BY turn.at LIMIT 1 + v_most_turns / one.tenants) AS read
+        )
+        SELECT array_agg(n.lane), array_agg(n.rank), array_agg(n.tenant), array_agg(n.grp), array_agg(n.at),
+               (SELECT count(*) FROM oldest) >= v_most_turns
+        INTO n_lane, n_rank, n_tenant, n_grp, n_at, v_are_more
+        FROM (
+            SELECT read.lane, read.rank, read.tenant, read.grp, min(read.at) AS at
+            FROM (SELECT * FROM oldest UNION ALL SELECT * FROM of_tenant) AS read
+            GROUP BY read.lane, read.rank, read.tenant, read.grp) AS n;
+        v_next_since := CASE WHEN v_are_more THEN -1 ELSE v_now END;
     END IF;
     IF n_lane IS NOT NULL THEN
         WITH found AS MATERIALIZED (
@@ -695,8 +731,11 @@ BEGIN
                        THEN greatest(1, least(p_new / r.new_tenants, p_limit / r.tenants))
                        ELSE least(t.known_slots, greatest(1, p_limit / r.tenants))
                    END AS slots,
-                   row_number() OVER (PARTITION BY t.rank, t.is_new_tenant ORDER BY t.number, t.at, t.tenant, t.grp)
-                       AS turn,
+                   -- Who adds all the time always waits longest: of those who may, anyone is first.
+                   row_number() OVER (
+                       PARTITION BY t.rank, t.is_new_tenant
+                       ORDER BY t.number, CASE WHEN v_are_more THEN hashint8extended(t.tenant, v_from) END,
+                                t.at, t.tenant, t.grp) AS turn,
                    row_number() OVER (PARTITION BY t.rank ORDER BY t.tenant, t.number) AS place
             FROM of_tenant AS t JOIN of_rank AS r ON r.rank = t.rank
         ), added AS (
@@ -749,7 +788,6 @@ BEGIN
         -- 3. A page of the groups that other claims have served: some groups of each of the next tenants.
         IF p_after IS NOT NULL AND NOT v_is_paged AND (p_reads_page OR v_left > 0) THEN
             v_is_paged := true;
-            v_from := hashtextextended(p_token[1]::text, 0) & 9223372036854775807;
             WITH RECURSIVE next AS (
                 SELECT one.lane, level.rank, first.tenant, 1 AS number
                 FROM unnest(l_lane) AS one (lane) CROSS JOIN generate_series(0, 3) AS level (rank)
