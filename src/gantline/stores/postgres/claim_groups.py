@@ -39,7 +39,7 @@ from gantline.stores.postgres.rotation import (
 )
 from gantline.stores.postgres.sql import Row, Sql
 
-_CLAIM = f"SELECT * FROM gantline.claim_groups(%s, {REGISTERED}, {', '.join(['%s'] * 28)})"  # noqa: S608  # constants only
+_CLAIM = f"SELECT * FROM gantline.claim_groups(%s, {REGISTERED}, {', '.join(['%s'] * 29)})"  # noqa: S608  # constants only
 _TURNS: Final = -1
 # A claim that is not full looks at more groups, and more pages of them, in so many calls.
 _MOST_CALLS: Final = 4
@@ -72,6 +72,7 @@ class _Answer(NamedTuple):
     is_repeated: bool
     turns_since: int
     """From when on new turns are looked for; -1 where there may be more of them now."""
+    new_after: int
     after: int
     left: list[Left]
     shut: list[Left]
@@ -162,6 +163,7 @@ class GroupClaims:
                 self._ranges(turns, opened),
                 since=self._floors.turns_since(one.lanes),
                 new=asked if number else rotation.slots_of_new(asked),
+                new_after=rotation.new_after,
                 after=rotation.after,
                 reads_page=reads_page and not number,
             )
@@ -229,7 +231,7 @@ class GroupClaims:
             for left in answer.left
             if left.group == PLAIN and left.state in (NONE_DUE, USED_UP)
         )
-        rotation.after = answer.after
+        rotation.after, rotation.new_after = answer.after, answer.new_after
         rotation.update(answer.left)
 
 
@@ -250,6 +252,7 @@ class _Calls:
         *,
         since: int | None = None,
         new: int = 0,
+        new_after: int = -1,
         after: int | None = None,
         reads_page: bool = False,
     ) -> _Answer:
@@ -268,6 +271,7 @@ class _Calls:
             *_lane_columns(one),
             since,
             new,
+            new_after,
             after,
             reads_page,
             *_range_columns(searched),
@@ -275,12 +279,12 @@ class _Calls:
         self._is_first = False
         if not rows or rows[-1][TOKEN] is not None:
             self.is_repeated = True
-            return _Answer(rows, True, 0, -1, [], [])
+            return _Answer(rows, True, 0, -1, -1, [], [])
         numbers = rows.pop()[_TURNS]
-        every = [Left(*numbers[start : start + _WIDTH]) for start in range(2, len(numbers), _WIDTH)]
+        every = [Left(*numbers[start : start + _WIDTH]) for start in range(3, len(numbers), _WIDTH)]
         left = [one for one in every if one.state < SHUT]
         shut = [one for one in every if one.state >= SHUT]
-        return _Answer(rows, False, numbers[0] or 0, numbers[1], left, shut)
+        return _Answer(rows, False, numbers[0] or 0, *numbers[1:3], left, shut)
 
 
 def _without(lanes: Iterable[int], shut: Iterable[Left], *states: int) -> list[int]:
@@ -313,7 +317,7 @@ def _in_32_bits(number: int | None) -> int | None:
 
 def _range_columns(searched: Sequence[_TurnRange]) -> list[Array]:
     return [
-        Integers([one.turn for one in searched]),
+        Bigints([one.turn for one in searched]),
         Bigints([one.lane for one in searched]),
         Integers([one.rank for one in searched]),
         Bigints([one.tenant for one in searched]),

@@ -66,6 +66,8 @@ class Rotation:
         self._expected_until = 0.0
         self._new_are_next = True
         self._new_were_last: set[tuple[int, int]] = set()
+        self.new_after = -1
+        """After which tenant new ones come next, where there are many."""
         self.after = -1
         """After which tenant the next page of groups begins."""
         self.was_full = False

@@ -512,14 +512,16 @@ $$;
 -- are NULL, nothing is bounded.
 -- `r_`: ranges to search, in the order of the caller's rotation; those of one turn have one number, and `r_each` is what
 -- the turn may give at first, `r_slots` its tenant, `r_new` of these new groups of the tenant before the others. The
--- caller deals out the slots, for each rank to tenants, and of a tenant's to its groups.
+-- caller deals out the slots, for each rank to tenants, and of a tenant's to its groups. Here turns are set between them:
+-- each number of the caller is a million, new tenants are below and others far above.
 -- `p_since`: new groups are looked for from then on; NULL: these are suspects, which take no turns. Groups of new tenants go
--- before the others and have at most `p_new` slots while others want them.
+-- before the others and have at most `p_new` slots while others want them; where these are more than are read, the
+-- tenants after `p_new_after` come next.
 -- `p_after`: after which tenant the next page of known groups begins; it is read if `p_reads_page`, or if the claim would
 -- not be full without; NULL: never.
 -- Under READ COMMITTED alone: what is counted after a lock must see what was written under it before.
 -- Last it gives a row without a token, with what the caller keeps in `turns`: from when to look for new groups, after
--- which tenant the next page begins (-1: at the first), then for each range searched lane, rank, tenant, group and
+-- which new tenant, after which tenant the next page begins (-1: at the first), then for each range searched lane, rank, tenant, group and
 -- 0: nothing is due; 1: its turn is still to come; 2: it was served and has more, 3: it is full; 4: it was served and has
 -- no more. If the claim is not full and something due was held back, then also with 5 each lane of which this claim can
 -- start no more, and with 6 those of which it can start no more without a group.
@@ -529,8 +531,8 @@ CREATE FUNCTION gantline.claim_groups(
     p_is_first boolean, p_logged bigint[],
     l_lane bigint[], l_type text[], l_most integer[], l_running integer[], l_total integer[],
     l_gate text[], l_gap double precision[], l_burst integer[],
-    p_since bigint, p_new integer, p_after bigint, p_reads_page boolean,
-    r_turn integer[], r_lane bigint[], r_rank integer[], r_tenant bigint[], r_grp bigint[],
+    p_since bigint, p_new integer, p_new_after bigint, p_after bigint, p_reads_page boolean,
+    r_turn bigint[], r_lane bigint[], r_rank integer[], r_tenant bigint[], r_grp bigint[],
     r_floor bigint[], r_floor_id uuid[], r_each integer[], r_slots integer[], r_new integer[])
 RETURNS TABLE (
     token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
@@ -560,33 +562,31 @@ DECLARE
     n_lane bigint[]; n_rank integer[]; n_tenant bigint[]; n_grp bigint[]; n_at bigint[];  -- new turns
     m_lane bigint[]; m_rank integer[]; m_tenant bigint[]; m_grp bigint[];  -- those of no new group
     v_news integer := 0;                               -- so many ranges, the first, were found as new
-    v_are_more boolean; v_next_since bigint; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
+    v_are_more boolean; v_next_since bigint; v_new_after bigint := p_new_after; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
     v_from bigint; v_most_turns integer := greatest(64, p_limit);
     v_further integer := 0; v_due integer[]; v_share integer[]; v_state integer[];
     v_shut bigint[] := '{}';                           -- lane and state of those without room
     e_range integer[]; e_jobs integer[];               -- so many jobs of a range, in their order
     v_left integer; v_new_left integer; v_first integer; v_last integer; v_pass integer;
-    v_rank integer; v_turn integer; v_tenant bigint; v_tenant_left integer; v_open integer; v_each integer; v_quota integer;
-    v_moved boolean; v_was_scarce boolean; v_room integer; v_slots integer; v_range integer; v_take integer; v_lane integer; v_cut integer;
+    v_rank integer; v_turn bigint; v_tenant bigint; v_tenant_left integer; v_open integer; v_each integer; v_quota integer;
+    v_moved boolean; v_was_scarce boolean; v_room integer; v_slots bigint; v_range integer; v_take integer; v_lane integer; v_cut integer;
 BEGIN
-    IF p_is_first THEN
-        -- As in claim_jobs.
-        PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
-        IF EXISTS (SELECT FROM gantline.lease WHERE lease.claim_id = p_claim) THEN
-            RETURN QUERY
-            SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt,
-                   lease.crashes, lease.snoozes, lease.priority, lease.started_at, lease.until,
-                   lease.cancel_requested, lease.due_at, lease.lane, lease.job_id, job.tenant,
-                   job.subject, job.correlation, job.idempotency_key, job.attempt,
-                   job.max_attempts, job.payload, job.payload_version, job.priority,
-                   job.created_at, job.scheduled_at, job.created_by, job.parent,
-                   job.trace_context, job.external_id, job.expires_at, job.group_name, NULL::bigint[]
-            FROM gantline.lease
-            LEFT JOIN LATERAL (
-                SELECT * FROM gantline.job WHERE job.id = lease.job_id OFFSET 0) AS job ON true
-            WHERE lease.claim_id = p_claim;
-            RETURN;
-        END IF;
+    -- As in claim_jobs. Also for a further call of the same claim: the claim may be repeated while it goes on.
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
+    IF p_is_first AND EXISTS (SELECT FROM gantline.lease WHERE lease.claim_id = p_claim) THEN
+        RETURN QUERY
+        SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt,
+               lease.crashes, lease.snoozes, lease.priority, lease.started_at, lease.until,
+               lease.cancel_requested, lease.due_at, lease.lane, lease.job_id, job.tenant,
+               job.subject, job.correlation, job.idempotency_key, job.attempt,
+               job.max_attempts, job.payload, job.payload_version, job.priority,
+               job.created_at, job.scheduled_at, job.created_by, job.parent,
+               job.trace_context, job.external_id, job.expires_at, job.group_name, NULL::bigint[]
+        FROM gantline.lease
+        LEFT JOIN LATERAL (
+            SELECT * FROM gantline.job WHERE job.id = lease.job_id OFFSET 0) AS job ON true
+        WHERE lease.claim_id = p_claim;
+        RETURN;
     END IF;
     v_now := coalesce(p_now, gantline.instant());
 
@@ -633,7 +633,6 @@ BEGIN
 
     -- 2. New turns.
     IF p_since IS NOT NULL THEN
-        v_from := hashtextextended(p_token[1]::text, 0) & 9223372036854775807;
         WITH RECURSIVE oldest AS MATERIALIZED (
             SELECT one.lane, level.rank, read.tenant, read.grp, read.at
             FROM unnest(l_lane) AS one (lane) CROSS JOIN generate_series(0, 3) AS level (rank)
@@ -643,15 +642,15 @@ BEGIN
                   AND turn.at >= p_since AND turn.at <= v_now
                 ORDER BY turn.at LIMIT v_most_turns) AS read
         ), next AS (
-            -- Where there are more than these, also the first of other tenants, from the lowest and from anywhere:
-            -- one who adds group after group would hide all others.
+            -- Where there are more than these, also the first of the next tenants and, for when these end, of the
+            -- lowest: one who adds group after group would hide all others.
             SELECT many.lane, many.rank, found.tenant, 1 AS number
             FROM (SELECT lane, rank FROM oldest GROUP BY lane, rank HAVING count(*) >= v_most_turns) AS many
-            CROSS JOIN (VALUES (0::bigint), (v_from)) AS begin (tenant)
+            CROSS JOIN (VALUES (-1::bigint), (p_new_after)) AS begin (after)
             CROSS JOIN LATERAL (
                 SELECT turn.tenant FROM gantline.turn
                 WHERE turn.lane = many.lane AND turn.rank = many.rank AND turn.is_new
-                  AND turn.tenant >= begin.tenant
+                  AND turn.tenant > begin.after
                 ORDER BY turn.tenant LIMIT 1) AS found
             UNION ALL
             SELECT next.lane, next.rank, following.tenant, next.number + 1
@@ -660,7 +659,7 @@ BEGIN
                 WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
                   AND turn.tenant > next.tenant
                 ORDER BY turn.tenant LIMIT 1) AS following
-            WHERE next.number < 32
+            WHERE next.number < greatest(32, p_new)
         ), of_tenant AS (
             SELECT one.lane, one.rank, one.tenant, read.grp, read.at
             FROM (
@@ -731,18 +730,18 @@ BEGIN
                        THEN greatest(1, least(p_new / r.new_tenants, p_limit / r.tenants))
                        ELSE least(t.known_slots, greatest(1, p_limit / r.tenants))
                    END AS slots,
-                   -- Who adds all the time always waits longest: of those who may, anyone is first.
+                   -- Where there are many, who added most would always have waited longest: so they go in turns.
                    row_number() OVER (
                        PARTITION BY t.rank, t.is_new_tenant
-                       ORDER BY t.number, CASE WHEN v_are_more THEN hashint8extended(t.tenant, v_from) END,
-                                t.at, t.tenant, t.grp) AS turn,
+                       ORDER BY t.number, v_are_more AND t.tenant <= p_new_after,
+                                CASE WHEN v_are_more THEN t.tenant END, t.at, t.tenant, t.grp) AS turn,
                    row_number() OVER (PARTITION BY t.rank ORDER BY t.tenant, t.number) AS place
             FROM of_tenant AS t JOIN of_rank AS r ON r.rank = t.rank
         ), added AS (
             SELECT found.lane, found.rank, found.tenant, found.grp, found.at, dealt.slots,
                    CASE WHEN dealt.is_new_tenant AND dealt.turn <= p_new AND dealt.number <= dealt.slots
-                            THEN dealt.turn - 1000000000
-                        WHEN dealt.is_new_tenant OR dealt.is_later THEN 1000000000 + dealt.place
+                            THEN dealt.turn - 1000000000000000
+                        WHEN dealt.is_new_tenant OR dealt.is_later THEN 1000000000000000 + dealt.place
                         WHEN dealt.number <= dealt.new THEN dealt.first * 1000000 - 500000 + dealt.number
                         ELSE dealt.last * 1000000 + dealt.number END AS turn,
                    CASE WHEN dealt.is_later OR dealt.turn > p_limit THEN 0
@@ -763,7 +762,7 @@ BEGIN
                 SELECT t.groups, t.known_groups FROM of_tenant AS t
                 WHERE t.rank = k.rank AND t.tenant = k.tenant AND t.number = 1) AS new ON true
         )
-        SELECT array_agg(added.turn::integer)
+        SELECT array_agg(added.turn)
                    || (SELECT coalesce(array_agg(turn ORDER BY place), '{}') FROM shared),
                array_agg(added.lane) || r_lane, array_agg(added.rank) || r_rank,
                array_agg(added.tenant) || r_tenant, array_agg(added.grp) || r_grp,
@@ -788,6 +787,7 @@ BEGIN
         -- 3. A page of the groups that other claims have served: some groups of each of the next tenants.
         IF p_after IS NOT NULL AND NOT v_is_paged AND (p_reads_page OR v_left > 0) THEN
             v_is_paged := true;
+            v_from := hashtextextended(p_token[1]::text, 0) & 9223372036854775807;
             WITH RECURSIVE next AS (
                 SELECT one.lane, level.rank, first.tenant, 1 AS number
                 FROM unnest(l_lane) AS one (lane) CROSS JOIN generate_series(0, 3) AS level (rank)
@@ -825,7 +825,7 @@ BEGIN
                     SELECT FROM unnest(r_lane, r_rank, r_grp) AS k (lane, rank, grp)
                     WHERE (k.lane, k.rank, k.grp) = (read.lane, read.rank, read.grp))
             )
-            SELECT r_turn || coalesce(array_agg(u.turn + 1500000000), '{}'),
+            SELECT r_turn || coalesce(array_agg(u.turn + 2000000000000000), '{}'),
                    r_lane || coalesce(array_agg(u.lane), '{}'),
                    r_rank || coalesce(array_agg(u.rank), '{}'),
                    r_tenant || coalesce(array_agg(u.tenant), '{}'),
@@ -1132,6 +1132,9 @@ BEGIN
                 FROM unnest(r_lane, r_rank, r_grp, r_floor, r_floor_id, v_state) AS r (lane, rank, grp, floor, floor_id, state)
                 WHERE (r.lane, r.rank, r.grp) = (f.lane, f.rank, f.grp)) AS r ON true;
         END IF;
+        v_new_after := coalesce((
+            SELECT o.tenant FROM unnest(r_turn, r_tenant, v_share) AS o (turn, tenant, share)
+            WHERE o.turn < 0 AND o.share > 0 ORDER BY o.turn DESC LIMIT 1), p_new_after);
         -- Of all lanes, also where nothing was searched: a further call leaves them out.
         IF v_is_bounded AND v_left > 0
            AND EXISTS (SELECT FROM unnest(v_due, v_share) AS o (due, share) WHERE o.due > o.share) THEN
@@ -1170,7 +1173,7 @@ BEGIN
            NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer, NULL::bytea,
            NULL::integer, NULL::smallint, NULL::bigint, NULL::bigint, NULL::text, NULL::uuid, NULL::text,
            NULL::uuid, NULL::bigint, NULL::text,
-           ARRAY[v_next_since, v_next_after] || v_shut
+           ARRAY[v_next_since, v_new_after, v_next_after] || v_shut
                || coalesce(array_agg(s.value ORDER BY o.place, s.number), '{}')
     FROM unnest(r_lane, r_rank, r_tenant, r_grp, v_state) WITH ORDINALITY AS o (lane, rank, tenant, grp, state, place)
     CROSS JOIN LATERAL unnest(ARRAY[o.lane, o.rank, o.tenant, o.grp, o.state]) WITH ORDINALITY AS s (value, number)
