@@ -199,6 +199,21 @@ async def test_another_process_goes_on_with_groups_that_one_has_begun(
     assert len(rest) == 200
 
 
+async def test_what_was_queued_before_there_were_groups_is_shown_as_plain(
+    stores: list[PostgresStore],
+) -> None:
+    """Whatever its tenant: it is in no group, and nobody else's name may stand there."""
+    store = stores[0]
+    await store.insert([make_new(), make_new(tenant_id="secret", group="g")])
+    await store.calls.run(lambda sql: sql.run("UPDATE gantline.ready SET grp = 0"))
+    await store.calls.run(lambda sql: sql.run("DELETE FROM gantline.turn"))
+    await store.calls.run(
+        lambda sql: sql.run("DELETE FROM gantline.ready WHERE tenant = 'default'")
+    )
+    (plain,) = (await store.groups("default", JOB_TYPE, tenant_id=None, limit=9)).items
+    assert (plain.tenant_id, plain.group, plain.waiting) == ("default", "", 1)
+
+
 async def test_code_that_knows_no_groups_goes_on_beside_them(stores: list[PostgresStore]) -> None:
     """By the signatures of migration 6: what it submits has no group, and so is what it claims."""
     columns = """
