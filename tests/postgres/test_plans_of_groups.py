@@ -85,6 +85,10 @@ async def test_a_claim_reads_no_more_beside_many_groups(
         assert sum(read.values()) <= MOST_ROWS, read
     if state == "new" and not flow and tenants > 1:
         return  # a hundred thousand others are as new, and were first
+    if not flow:
+        near = make_new(group="near", tenant_id="near")
+        await store.insert([near])
+        assert near.job.job_id in {run.job.job_id for run in await claim()}
     late = make_new(group="one more", job_type="other", tenant_id="another")
     await store.insert([late])
     requests = lane_requests(JOB_TYPE, "other", limit=20, flow=flow)

@@ -154,6 +154,38 @@ async def test_what_is_committed_late_is_claimed_soon_whatever_waits(
         assert monotonic() < committed_at + 5
 
 
+@pytest.mark.parametrize("tenants", [1, 30])
+async def test_those_who_add_group_after_group_hide_nobody(
+    stores: list[PostgresStore], tenants: int
+) -> None:
+    store = stores[0]
+    jobs = [make_new(tenant_id=f"t{index % tenants}", group=f"g{index}") for index in range(3_000)]
+    await store.insert(jobs)
+    for _ in range(3):
+        assert len(await claim(store, 10)) == 10
+    late = make_new(tenant_id="late")
+    await store.insert([late])
+    for _ in range(2 if tenants == 1 else 4):
+        if late.job.job_id in {run.job.job_id for run in await claim(store, 10)}:
+            return
+    pytest.fail("it waits for all that were there before")
+
+
+async def test_claims_of_thousands_of_groups_find_new_ones(stores: list[PostgresStore]) -> None:
+    store, other = stores[:2]
+    groups = [f"g{index}" for index in range(3_000)]
+    for _ in range(2):
+        await store.insert([make_new(group=group) for group in groups])
+    first = await claim(store, 3_000)
+    assert len(first) == 3_000
+    await store.insert([make_new(job_type="few")])
+    assert len(await claim(store, 2, "few")) == 1  # not full: so the next looks at all groups
+    await other.insert([make_new(tenant_id="new", group=f"n{index}") for index in range(20)])
+    runs = await claim(store, 3_000)
+    assert len(runs) == 3_000
+    assert sum(run.job.tenant_id == "new" for run in runs) == 20
+
+
 async def test_another_process_goes_on_with_groups_that_one_has_begun(
     stores: list[PostgresStore],
 ) -> None:
@@ -165,6 +197,21 @@ async def test_another_process_goes_on_with_groups_that_one_has_begun(
     while runs := await claim(other, 30):
         rest += runs
     assert len(rest) == 200
+
+
+async def test_what_was_queued_before_there_were_groups_is_shown_as_plain(
+    stores: list[PostgresStore],
+) -> None:
+    """Whatever its tenant: it is in no group, and nobody else's name may stand there."""
+    store = stores[0]
+    await store.insert([make_new(), make_new(tenant_id="secret", group="g")])
+    await store.calls.run(lambda sql: sql.run("UPDATE gantline.ready SET grp = 0"))
+    await store.calls.run(lambda sql: sql.run("DELETE FROM gantline.turn"))
+    await store.calls.run(
+        lambda sql: sql.run("DELETE FROM gantline.ready WHERE tenant = 'default'")
+    )
+    (plain,) = (await store.groups("default", JOB_TYPE, tenant_id=None, limit=9)).items
+    assert (plain.tenant_id, plain.group, plain.waiting) == ("default", "", 1)
 
 
 async def test_code_that_knows_no_groups_goes_on_beside_them(stores: list[PostgresStore]) -> None:

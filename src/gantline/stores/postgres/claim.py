@@ -72,7 +72,7 @@ class Claims:
         self._calls = calls
         self._lanes = lanes
         self._floors = Floors()
-        self._groups = GroupClaims(lanes, self._floors)
+        self._groups = GroupClaims(self._floors)
 
     async def claim(
         self,
@@ -150,11 +150,10 @@ class Claims:
             if rows is not None:
                 return rows
             self._groups.expect(claim)
-        plain = {
-            index: await self._ranges(sql, one.lanes, claim.now)
-            for index, one in enumerate(claim.requests)
-            if not one.request.suspects
-        }
+
+        async def plain(lanes: list[int]) -> list[Range]:
+            return await self._ranges(sql, lanes, claim.now)
+
         try:
             return await self._groups.start(
                 sql, claim, plain, suspects, is_repeated=is_repeated, reads_page=is_full

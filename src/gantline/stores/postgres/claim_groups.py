@@ -1,6 +1,6 @@
 """Claims in queues where groups take turns or runs are limited."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gantline.contract.clock import span_micros
@@ -29,17 +29,26 @@ from gantline.stores.postgres.claim_requests import (
     Suspects,
 )
 from gantline.stores.postgres.floors import START, Floors, Position, Range
-from gantline.stores.postgres.lanes import Lanes
-from gantline.stores.postgres.rotation import NONE_DUE, USED_UP, Left, Rotation, Turn
+from gantline.stores.postgres.rotation import (
+    NONE_DUE,
+    SHUT,
+    USED_UP,
+    Left,
+    Rotation,
+    Turn,
+)
 from gantline.stores.postgres.sql import Row, Sql
 
-_CLAIM = f"SELECT * FROM gantline.claim_groups(%s, {REGISTERED}, {', '.join(['%s'] * 28)})"  # noqa: S608  # constants only
+_CLAIM = f"SELECT * FROM gantline.claim_groups(%s, {REGISTERED}, {', '.join(['%s'] * 29)})"  # noqa: S608  # constants only
 _TURNS: Final = -1
 # A claim that is not full looks at more groups, and more pages of them, in so many calls.
 _MOST_CALLS: Final = 4
 _FURTHER_TURNS: Final = 64
 _WIDTH: Final = len(Left._fields)
 _FREE: Final = TypeFlow(job_type="")
+
+PlainRanges = Callable[[list[int]], Awaitable[list[Range]]]
+"""Gives the ranges without a group that a claim opens of these lanes."""
 
 
 class _TurnRange(NamedTuple):
@@ -63,15 +72,17 @@ class _Answer(NamedTuple):
     is_repeated: bool
     turns_since: int
     """From when on new turns are looked for; -1 where there may be more of them now."""
+    new_after: int
     after: int
     left: list[Left]
+    shut: list[Left]
+    """The lanes of which this claim can start no more, or no plain jobs."""
 
 
 class GroupClaims:
     """The claims of one process by turns, with the rotation of each queue."""
 
-    def __init__(self, lanes: Lanes, floors: Floors) -> None:
-        self._lanes = lanes
+    def __init__(self, floors: Floors) -> None:
         self._floors = floors
         self._rotations: dict[str, Rotation] = {}
 
@@ -94,22 +105,22 @@ class GroupClaims:
         self,
         sql: Sql,
         claim: Claim,
-        plain: Mapping[int, list[Range]],
+        plain: PlainRanges,
         suspects: Suspects,
         *,
         is_repeated: bool,
         reads_page: bool,
     ) -> list[Row]:
-        """Start runs, request by request. `plain`: the ranges without a group, by request."""
+        """Start runs, request by request."""
         found: list[Row] = []
         call = _Calls(sql, claim)
-        for index, one in enumerate(claim.requests):
+        for one in claim.requests:
             if not one.lanes and not is_repeated:
                 continue
             if one.request.suspects:
                 rows = await self._start_suspects(call, one, suspects, is_repeated=is_repeated)
             else:
-                rows = await self._start_turns(call, one, plain[index], reads_page=reads_page)
+                rows = await self._start_turns(call, one, plain, reads_page=reads_page)
             found += rows
             if call.is_repeated:
                 break
@@ -132,38 +143,56 @@ class GroupClaims:
         return []
 
     async def _start_turns(
-        self, call: "_Calls", one: QueueRequest, plain: list[Range], *, reads_page: bool
+        self, call: "_Calls", one: QueueRequest, plain: PlainRanges, *, reads_page: bool
     ) -> list[Row]:
         rotation, limit = self._rotation(one.request.queue), one.request.limit
+        are_many = self._floors.are_many(one.lanes)
+        one = one._replace(at_most=dict(one.at_most))
         found: list[Row] = []
         looked_at: set[tuple[int, int]] = set()
+        shut: set[Left] = set()
         began_after, has_wrapped = rotation.after, False
+        opened = await plain(one.lanes)
         for number in range(_MOST_CALLS):
             asked = limit - len(found)
             most = max(asked, _FURTHER_TURNS) if number else rotation.most_turns(limit)
             turns = rotation.deal(asked, one.lanes, most=most, except_for=looked_at)
-            searched = self._ranges(turns, plain)
             answer = await call.run(
                 one,
                 asked,
-                searched,
+                self._ranges(turns, opened),
                 since=self._floors.turns_since(one.lanes),
                 new=asked if number else rotation.slots_of_new(asked),
+                new_after=rotation.new_after,
                 after=rotation.after,
                 reads_page=reads_page and not number,
             )
             found += answer.rows
             if answer.is_repeated:
                 break
+            for row in answer.rows:
+                if row[LANE] in one.at_most:
+                    one.at_most[row[LANE]] -= 1
             self._update(one, rotation, answer)
             looked_at |= {(left.rank, left.group) for left in answer.left}
             looked_at |= {(turn.rank, turn.group) for turn in turns}
             has_wrapped |= answer.after < 0
             if len(found) >= limit:
                 break
+            opened = []
+            if not shut.issuperset(answer.shut):
+                # Without them: else what they have due would stand before all others, claim by claim.
+                shut |= set(answer.shut)
+                one = one._replace(lanes=_without(one.lanes, shut, SHUT))
+                if are_many:
+                    opened = await plain(_without(one.lanes, shut))
+                    looked_at -= {(range_.rank, PLAIN) for range_ in opened}
             more_pages = not has_wrapped or began_after > answer.after > -1
-            if not (
-                answer.turns_since < 0 or more_pages or rotation.knows_others(one.lanes, looked_at)
+            if not one.lanes or not (
+                answer.turns_since < 0
+                or more_pages
+                or opened
+                or rotation.knows_others(one.lanes, looked_at)
             ):
                 break
         rotation.was_full = len(found) >= limit
@@ -202,7 +231,7 @@ class GroupClaims:
             for left in answer.left
             if left.group == PLAIN and left.state in (NONE_DUE, USED_UP)
         )
-        rotation.after = answer.after
+        rotation.after, rotation.new_after = answer.after, answer.new_after
         rotation.update(answer.left)
 
 
@@ -223,6 +252,7 @@ class _Calls:
         *,
         since: int | None = None,
         new: int = 0,
+        new_after: int = -1,
         after: int | None = None,
         reads_page: bool = False,
     ) -> _Answer:
@@ -241,6 +271,7 @@ class _Calls:
             *_lane_columns(one),
             since,
             new,
+            new_after,
             after,
             reads_page,
             *_range_columns(searched),
@@ -248,10 +279,18 @@ class _Calls:
         self._is_first = False
         if not rows or rows[-1][TOKEN] is not None:
             self.is_repeated = True
-            return _Answer(rows, True, 0, -1, [])
+            return _Answer(rows, True, 0, -1, -1, [], [])
         numbers = rows.pop()[_TURNS]
-        left = [Left(*numbers[start : start + _WIDTH]) for start in range(2, len(numbers), _WIDTH)]
-        return _Answer(rows, False, numbers[0] or 0, numbers[1], left)
+        every = [Left(*numbers[start : start + _WIDTH]) for start in range(3, len(numbers), _WIDTH)]
+        left = [one for one in every if one.state < SHUT]
+        shut = [one for one in every if one.state >= SHUT]
+        return _Answer(rows, False, numbers[0] or 0, *numbers[1:3], left, shut)
+
+
+def _without(lanes: Iterable[int], shut: Iterable[Left], *states: int) -> list[int]:
+    """Give the lanes beside those that are shut, in one of these states if any is given."""
+    left_out = {one.lane for one in shut if not states or one.state in states}
+    return [lane for lane in lanes if lane not in left_out]
 
 
 def _lane_columns(one: QueueRequest) -> list[Array | None]:
@@ -278,7 +317,7 @@ def _in_32_bits(number: int | None) -> int | None:
 
 def _range_columns(searched: Sequence[_TurnRange]) -> list[Array]:
     return [
-        Integers([one.turn for one in searched]),
+        Bigints([one.turn for one in searched]),
         Bigints([one.lane for one in searched]),
         Integers([one.rank for one in searched]),
         Bigints([one.tenant for one in searched]),

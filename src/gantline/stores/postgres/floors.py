@@ -92,8 +92,6 @@ class Floors:
     # -- of groups --------------------------------------------------------------------------------
 
     def of_group(self, lane: int, rank: int, group: int) -> Position:
-        if group == PLAIN:
-            return self._floors.get((lane, rank), START)
         return self._of_groups.get((lane, rank, group), START)
 
     def raise_groups_to(self, taken: Iterable[tuple[int, int, int, Position]]) -> None:

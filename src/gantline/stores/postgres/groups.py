@@ -15,7 +15,8 @@ _MOST_COUNTED: Final = 1_000
 _ALL_RANKS: Final = sum(map(len, RANKS.values()))
 _LANE = "SELECT id FROM gantline.lane WHERE queue = %s AND job_type = %s"
 # Turns are read group by group, whatever is added to one; a turn that is left over has no jobs.
-# Plain jobs, suspects and runs have none.
+# Plain jobs, suspects and runs have none. Jobs of any tenant are plain that were Queued before
+# there were groups, so the plain group is not named after one of its jobs.
 _GROUPS: Final = f"""
 WITH RECURSIVE turns AS (
     SELECT level.rank, first.tenant, first.grp, 1 AS number
@@ -52,8 +53,10 @@ WITH RECURSIVE turns AS (
       AND (%(tenant)s::bigint IS NULL OR tenant = %(tenant)s)
     ORDER BY tenant, grp LIMIT %(limit)s
 )
-SELECT page.tenant, page.grp, job.tenant, job.group_name, coalesce(ready.jobs, 0), running.jobs,
-       ready.oldest
+SELECT page.tenant, page.grp,
+       CASE WHEN page.grp = 0 AND job.id IS NOT NULL THEN 'default' ELSE job.tenant END,
+       CASE WHEN page.grp = 0 THEN '' ELSE job.group_name END,
+       coalesce(ready.jobs, 0), running.jobs, ready.oldest
 FROM page
 LEFT JOIN LATERAL (
     SELECT least({_MOST_COUNTED}, sum(one.jobs)) AS jobs, min(one.oldest) AS oldest,

@@ -18,9 +18,10 @@ _FEW_TURNS: Final = 8
 _MOST_KNOWN: Final = 20_000
 # For so long after the last group, claims expect more.
 _EXPECTED_SECONDS: Final = 1.0
-NONE_DUE, TO_COME, SERVED, FULL, USED_UP = range(5)
+NONE_DUE, TO_COME, SERVED, FULL, USED_UP, SHUT, SHUT_TO_PLAIN = range(7)
 """How a claim leaves a range: nothing is due; others came first; it has more, and was served or has
-no room; it was served and has no more."""
+no room; it was served and has no more. And a lane of which it can start no more, or no plain jobs.
+"""
 
 Lanes = tuple[int, ...]
 
@@ -65,6 +66,8 @@ class Rotation:
         self._expected_until = 0.0
         self._new_are_next = True
         self._new_were_last: set[tuple[int, int]] = set()
+        self.new_after = -1
+        """After which tenant new ones come next, where there are many."""
         self.after = -1
         """After which tenant the next page of groups begins."""
         self.was_full = False

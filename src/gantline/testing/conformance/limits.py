@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from gantline.contract.flow import TypeFlow
+import msgspec
+
+from gantline.contract.flow import Gate, TypeFlow
 from gantline.contract.outcome import Outcome, Released, Snoozed, Stopped, Success
 from gantline.contract.query import LaneRequest
 from gantline.contract.results import Applied, Stale
@@ -22,7 +24,7 @@ from gantline.testing.conformance.races import together
 from gantline.testing.conformance.rule import rule, rule_for
 from gantline.testing.conformance.suspects import submit_suspect
 from gantline.testing.conformance.turns import by_group
-from gantline.testing.factories import JOB_TYPE, lane_requests
+from gantline.testing.factories import JOB_TYPE, lane_requests, make_new
 from gantline.testing.faults import Crash, CrashPoint
 
 NEEDS: Final = "limits"
@@ -178,6 +180,50 @@ async def a_type_at_its_limit_delays_no_other(bench: Bench) -> None:
     late = await bench.submit(priority=3)
     runs = await bench.claim("full", "test", limit=3, flow=flow)
     assert [run.job.job_id for run in runs] == [late]
+
+
+@rule_for(("gate", "type", "group"))
+async def however_many_types_have_no_room_they_delay_no_other(bench: Bench, why: str) -> None:
+    """What waits of them is older and more urgent, and has no group."""
+    types = [f"full-{index}" for index in range(20)]
+    most = {
+        "gate": TypeFlow(job_type="", gate=Gate("shut", per_second=1e-6)),
+        "type": TypeFlow(job_type="", running_in_all=1),
+        "group": TypeFlow(job_type="", running=1),
+    }[why]
+    flow = tuple(msgspec.structs.replace(most, job_type=kind) for kind in types)
+    for kind in types:
+        await bench.submit_many(5, job_type=kind, priority=0)
+    started = await taken(bench, *types, flow=flow)
+    assert len(started) == (1 if why == "gate" else 20)
+    bench.clock.advance(LEASE / 2)
+    for _ in range(3):
+        late = await bench.submit(priority=3)
+        runs = await bench.claim(*types, JOB_TYPE, limit=3, flow=flow)
+        assert [run.job.job_id for run in runs] == [late]
+    grouped = await bench.submit(group="a")
+    late = await bench.submit(priority=3)
+    runs = await bench.claim(*types, JOB_TYPE, limit=3, flow=flow)
+    assert [run.job.job_id for run in runs] == [grouped, late]
+
+
+@rule_for(("gate", "type"))
+async def however_many_groups_of_a_type_have_no_room_they_delay_no_other(
+    bench: Bench, why: str
+) -> None:
+    most = TypeFlow(job_type="full", running_in_all=1)
+    if why == "gate":
+        most = TypeFlow(job_type="full", gate=Gate("shut", per_second=1e-6))
+    for _ in range(2):
+        jobs = [make_new(index, tenant_id=f"t-{index}", job_type="full") for index in range(1_000)]
+        await bench.store.insert(jobs)
+    for _ in range(10):
+        assert len(await bench.claim("full", limit=100)) == 100
+    assert len(await bench.claim("full", JOB_TYPE, limit=10, flow=(most,))) <= 1
+    await bench.submit_many(100, tenant_id="other")
+    for _ in range(8):
+        runs = await bench.claim("full", JOB_TYPE, limit=10, flow=(most,))
+        assert [run.job.tenant_id for run in runs] == ["other"] * 10
 
 
 @rule

@@ -203,6 +203,20 @@ async def a_name_of_a_group_is_of_its_tenant(bench: Bench) -> None:
     assert by_tenant(await bench.claim(limit=10)) == {"one": 5, "other": 5}
 
 
+@rule_for((1, 10))
+async def a_new_tenant_is_served_soon_beside_the_many_new_groups_of_another(
+    bench: Bench, limit: int
+) -> None:
+    jobs = [make_new(index, tenant_id="many", group=f"group-{index}") for index in range(300)]
+    await bench.store.insert(jobs)
+    for _ in range(3):
+        assert len(await bench.claim(limit=limit)) == limit
+    bench.clock.advance(HOUR)
+    late = await bench.submit(tenant_id="other")
+    runs = [*await bench.claim(limit=limit), *await bench.claim(limit=limit)]
+    assert late in {run.job.job_id for run in runs}
+
+
 @rule
 async def groups_take_turns_over_the_types_of_a_queue(bench: Bench) -> None:
     await bench.submit_many(50, group="many", job_type="a")
@@ -354,6 +368,14 @@ async def a_type_that_may_start_few_delays_no_other(bench: Bench) -> None:
     await bench.submit_many(5, group="group-0")
     runs = await bench.claim("few", "test", limit=6, at_most={"few": 1})
     assert Counter(run.job.job_type for run in runs) == {"few": 1, "test": 5}
+
+
+@rule
+async def no_more_of_a_type_start_than_it_may_however_many_groups_it_has(bench: Bench) -> None:
+    jobs = [make_new(index, group=f"group-{index}", job_type="few") for index in range(100)]
+    await bench.store.insert(jobs)
+    for limit in (5, 100):
+        assert len(await bench.claim("few", limit=limit, at_most={"few": 1})) == 1
 
 
 @rule

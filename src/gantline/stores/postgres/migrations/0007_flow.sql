@@ -26,8 +26,10 @@ CREATE TABLE gantline.turn (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
--- What a claim looks for at any time, what a process reads page by page, and by which turns are removed.
+-- What a claim looks for at any time, and for others than the tenant that has most of it; what a process reads page
+-- by page, and by which turns are removed.
 CREATE INDEX turn_new ON gantline.turn (lane, rank, at) WHERE is_new;
+CREATE INDEX turn_new_of_tenant ON gantline.turn (lane, rank, tenant, at) WHERE is_new;
 CREATE INDEX turn_served ON gantline.turn (lane, rank, tenant, grp) WHERE NOT is_new;
 CREATE INDEX turn_of_group ON gantline.turn (lane, rank, tenant, grp);
 
@@ -510,23 +512,27 @@ $$;
 -- are NULL, nothing is bounded.
 -- `r_`: ranges to search, in the order of the caller's rotation; those of one turn have one number, and `r_each` is what
 -- the turn may give at first, `r_slots` its tenant, `r_new` of these new groups of the tenant before the others. The
--- caller deals out the slots, for each rank to tenants, and of a tenant's to its groups.
+-- caller deals out the slots, for each rank to tenants, and of a tenant's to its groups. Here turns are set between them:
+-- each number of the caller is a million, new tenants are below and others far above.
 -- `p_since`: new groups are looked for from then on; NULL: these are suspects, which take no turns. Groups of new tenants go
--- before the others and have at most `p_new` slots while others want them.
+-- before the others and have at most `p_new` slots while others want them; where these are more than are read, the
+-- tenants after `p_new_after` come next.
 -- `p_after`: after which tenant the next page of known groups begins; it is read if `p_reads_page`, or if the claim would
 -- not be full without; NULL: never.
 -- Under READ COMMITTED alone: what is counted after a lock must see what was written under it before.
 -- Last it gives a row without a token, with what the caller keeps in `turns`: from when to look for new groups, after
--- which tenant the next page begins (-1: at the first), then for each range searched lane, rank, tenant, group and
+-- which new tenant, after which tenant the next page begins (-1: at the first), then for each range searched lane, rank, tenant, group and
 -- 0: nothing is due; 1: its turn is still to come; 2: it was served and has more, 3: it is full; 4: it was served and has
--- no more. Instead of the instant -1 where there may be more new groups now. No such row where the claim is repeated.
+-- no more. If the claim is not full and something due was held back, then also with 5 each lane of which this claim can
+-- start no more, and with 6 those of which it can start no more without a group.
+-- Instead of the instant -1 where there may be more new groups now. No such row where the claim is repeated.
 CREATE FUNCTION gantline.claim_groups(
     p_now bigint, p_session text, p_claim uuid, p_lease bigint, p_token uuid[], p_limit integer,
     p_is_first boolean, p_logged bigint[],
     l_lane bigint[], l_type text[], l_most integer[], l_running integer[], l_total integer[],
     l_gate text[], l_gap double precision[], l_burst integer[],
-    p_since bigint, p_new integer, p_after bigint, p_reads_page boolean,
-    r_turn integer[], r_lane bigint[], r_rank integer[], r_tenant bigint[], r_grp bigint[],
+    p_since bigint, p_new integer, p_new_after bigint, p_after bigint, p_reads_page boolean,
+    r_turn bigint[], r_lane bigint[], r_rank integer[], r_tenant bigint[], r_grp bigint[],
     r_floor bigint[], r_floor_id uuid[], r_each integer[], r_slots integer[], r_new integer[])
 RETURNS TABLE (
     token uuid, fence bigint, session text, version bigint, attempt integer, crashes integer,
@@ -556,32 +562,31 @@ DECLARE
     n_lane bigint[]; n_rank integer[]; n_tenant bigint[]; n_grp bigint[]; n_at bigint[];  -- new turns
     m_lane bigint[]; m_rank integer[]; m_tenant bigint[]; m_grp bigint[];  -- those of no new group
     v_news integer := 0;                               -- so many ranges, the first, were found as new
-    v_next_since bigint; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
+    v_are_more boolean; v_next_since bigint; v_new_after bigint := p_new_after; v_next_after bigint := coalesce(p_after, -1); v_is_paged boolean := false;
     v_from bigint; v_most_turns integer := greatest(64, p_limit);
     v_further integer := 0; v_due integer[]; v_share integer[]; v_state integer[];
+    v_shut bigint[] := '{}';                           -- lane and state of those without room
     e_range integer[]; e_jobs integer[];               -- so many jobs of a range, in their order
     v_left integer; v_new_left integer; v_first integer; v_last integer; v_pass integer;
-    v_rank integer; v_turn integer; v_tenant bigint; v_tenant_left integer; v_open integer; v_each integer; v_quota integer;
-    v_moved boolean; v_was_scarce boolean; v_room integer; v_slots integer; v_range integer; v_take integer; v_lane integer; v_cut integer;
+    v_rank integer; v_turn bigint; v_tenant bigint; v_tenant_left integer; v_open integer; v_each integer; v_quota integer;
+    v_moved boolean; v_was_scarce boolean; v_room integer; v_slots bigint; v_range integer; v_take integer; v_lane integer; v_cut integer;
 BEGIN
-    IF p_is_first THEN
-        -- As in claim_jobs.
-        PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
-        IF EXISTS (SELECT FROM gantline.lease WHERE lease.claim_id = p_claim) THEN
-            RETURN QUERY
-            SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt,
-                   lease.crashes, lease.snoozes, lease.priority, lease.started_at, lease.until,
-                   lease.cancel_requested, lease.due_at, lease.lane, lease.job_id, job.tenant,
-                   job.subject, job.correlation, job.idempotency_key, job.attempt,
-                   job.max_attempts, job.payload, job.payload_version, job.priority,
-                   job.created_at, job.scheduled_at, job.created_by, job.parent,
-                   job.trace_context, job.external_id, job.expires_at, job.group_name, NULL::bigint[]
-            FROM gantline.lease
-            LEFT JOIN LATERAL (
-                SELECT * FROM gantline.job WHERE job.id = lease.job_id OFFSET 0) AS job ON true
-            WHERE lease.claim_id = p_claim;
-            RETURN;
-        END IF;
+    -- As in claim_jobs. Also for a further call of the same claim: the claim may be repeated while it goes on.
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_claim::text, 0));
+    IF p_is_first AND EXISTS (SELECT FROM gantline.lease WHERE lease.claim_id = p_claim) THEN
+        RETURN QUERY
+        SELECT lease.token, lease.fence, lease.session, lease.version, lease.attempt,
+               lease.crashes, lease.snoozes, lease.priority, lease.started_at, lease.until,
+               lease.cancel_requested, lease.due_at, lease.lane, lease.job_id, job.tenant,
+               job.subject, job.correlation, job.idempotency_key, job.attempt,
+               job.max_attempts, job.payload, job.payload_version, job.priority,
+               job.created_at, job.scheduled_at, job.created_by, job.parent,
+               job.trace_context, job.external_id, job.expires_at, job.group_name, NULL::bigint[]
+        FROM gantline.lease
+        LEFT JOIN LATERAL (
+            SELECT * FROM gantline.job WHERE job.id = lease.job_id OFFSET 0) AS job ON true
+        WHERE lease.claim_id = p_claim;
+        RETURN;
     END IF;
     v_now := coalesce(p_now, gantline.instant());
 
@@ -628,19 +633,52 @@ BEGIN
 
     -- 2. New turns.
     IF p_since IS NOT NULL THEN
-        SELECT array_agg(n.lane), array_agg(n.rank), array_agg(n.tenant), array_agg(n.grp),
-               array_agg(n.at),
-               CASE WHEN sum(n.turns) >= v_most_turns THEN -1 ELSE v_now END
-        INTO n_lane, n_rank, n_tenant, n_grp, n_at, v_next_since
-        FROM (
-            SELECT one.lane, level.rank, read.tenant, read.grp, min(read.at) AS at, count(*) AS turns
+        WITH RECURSIVE oldest AS MATERIALIZED (
+            SELECT one.lane, level.rank, read.tenant, read.grp, read.at
             FROM unnest(l_lane) AS one (lane) CROSS JOIN generate_series(0, 3) AS level (rank)
             CROSS JOIN LATERAL (
                 SELECT turn.tenant, turn.grp, turn.at FROM gantline.turn
                 WHERE turn.lane = one.lane AND turn.rank = level.rank AND turn.is_new
                   AND turn.at >= p_since AND turn.at <= v_now
                 ORDER BY turn.at LIMIT v_most_turns) AS read
-            GROUP BY one.lane, level.rank, read.tenant, read.grp) AS n;
+        ), next AS (
+            -- Where there are more than these, also the first of the next tenants and, for when these end, of the
+            -- lowest: one who adds group after group would hide all others.
+            SELECT many.lane, many.rank, found.tenant, 1 AS number
+            FROM (SELECT lane, rank FROM oldest GROUP BY lane, rank HAVING count(*) >= v_most_turns) AS many
+            CROSS JOIN (VALUES (-1::bigint), (p_new_after)) AS begin (after)
+            CROSS JOIN LATERAL (
+                SELECT turn.tenant FROM gantline.turn
+                WHERE turn.lane = many.lane AND turn.rank = many.rank AND turn.is_new
+                  AND turn.tenant > begin.after
+                ORDER BY turn.tenant LIMIT 1) AS found
+            UNION ALL
+            SELECT next.lane, next.rank, following.tenant, next.number + 1
+            FROM next CROSS JOIN LATERAL (
+                SELECT turn.tenant FROM gantline.turn
+                WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
+                  AND turn.tenant > next.tenant
+                ORDER BY turn.tenant LIMIT 1) AS following
+            WHERE next.number < greatest(32, p_new)
+        ), of_tenant AS (
+            SELECT one.lane, one.rank, one.tenant, read.grp, read.at
+            FROM (
+                SELECT lane, rank, tenant, count(*) OVER (PARTITION BY lane, rank) AS tenants
+                FROM next GROUP BY lane, rank, tenant) AS one
+            CROSS JOIN LATERAL (
+                SELECT turn.grp, turn.at FROM gantline.turn
+                WHERE turn.lane = one.lane AND turn.rank = one.rank AND turn.is_new
+                  AND turn.tenant = one.tenant AND turn.at >= p_since AND turn.at <= v_now
+                ORDER BY turn.at LIMIT 1 + v_most_turns / one.tenants) AS read
+        )
+        SELECT array_agg(n.lane), array_agg(n.rank), array_agg(n.tenant), array_agg(n.grp), array_agg(n.at),
+               (SELECT count(*) FROM oldest) >= v_most_turns
+        INTO n_lane, n_rank, n_tenant, n_grp, n_at, v_are_more
+        FROM (
+            SELECT read.lane, read.rank, read.tenant, read.grp, min(read.at) AS at
+            FROM (SELECT * FROM oldest UNION ALL SELECT * FROM of_tenant) AS read
+            GROUP BY read.lane, read.rank, read.tenant, read.grp) AS n;
+        v_next_since := CASE WHEN v_are_more THEN -1 ELSE v_now END;
     END IF;
     IF n_lane IS NOT NULL THEN
         WITH found AS MATERIALIZED (
@@ -692,15 +730,18 @@ BEGIN
                        THEN greatest(1, least(p_new / r.new_tenants, p_limit / r.tenants))
                        ELSE least(t.known_slots, greatest(1, p_limit / r.tenants))
                    END AS slots,
-                   row_number() OVER (PARTITION BY t.rank, t.is_new_tenant ORDER BY t.number, t.at, t.tenant, t.grp)
-                       AS turn,
+                   -- Where there are many, who added most would always have waited longest: so they go in turns.
+                   row_number() OVER (
+                       PARTITION BY t.rank, t.is_new_tenant
+                       ORDER BY t.number, v_are_more AND t.tenant <= p_new_after,
+                                CASE WHEN v_are_more THEN t.tenant END, t.at, t.tenant, t.grp) AS turn,
                    row_number() OVER (PARTITION BY t.rank ORDER BY t.tenant, t.number) AS place
             FROM of_tenant AS t JOIN of_rank AS r ON r.rank = t.rank
         ), added AS (
             SELECT found.lane, found.rank, found.tenant, found.grp, found.at, dealt.slots,
                    CASE WHEN dealt.is_new_tenant AND dealt.turn <= p_new AND dealt.number <= dealt.slots
-                            THEN dealt.turn - 1000000000
-                        WHEN dealt.is_new_tenant OR dealt.is_later THEN 1000000000 + dealt.place
+                            THEN dealt.turn - 1000000000000000
+                        WHEN dealt.is_new_tenant OR dealt.is_later THEN 1000000000000000 + dealt.place
                         WHEN dealt.number <= dealt.new THEN dealt.first * 1000000 - 500000 + dealt.number
                         ELSE dealt.last * 1000000 + dealt.number END AS turn,
                    CASE WHEN dealt.is_later OR dealt.turn > p_limit THEN 0
@@ -721,7 +762,7 @@ BEGIN
                 SELECT t.groups, t.known_groups FROM of_tenant AS t
                 WHERE t.rank = k.rank AND t.tenant = k.tenant AND t.number = 1) AS new ON true
         )
-        SELECT array_agg(added.turn::integer)
+        SELECT array_agg(added.turn)
                    || (SELECT coalesce(array_agg(turn ORDER BY place), '{}') FROM shared),
                array_agg(added.lane) || r_lane, array_agg(added.rank) || r_rank,
                array_agg(added.tenant) || r_tenant, array_agg(added.grp) || r_grp,
@@ -784,7 +825,7 @@ BEGIN
                     SELECT FROM unnest(r_lane, r_rank, r_grp) AS k (lane, rank, grp)
                     WHERE (k.lane, k.rank, k.grp) = (read.lane, read.rank, read.grp))
             )
-            SELECT r_turn || coalesce(array_agg(u.turn + 1500000000), '{}'),
+            SELECT r_turn || coalesce(array_agg(u.turn + 2000000000000000), '{}'),
                    r_lane || coalesce(array_agg(u.lane), '{}'),
                    r_rank || coalesce(array_agg(u.rank), '{}'),
                    r_tenant || coalesce(array_agg(u.tenant), '{}'),
@@ -1091,6 +1132,37 @@ BEGIN
                 FROM unnest(r_lane, r_rank, r_grp, r_floor, r_floor_id, v_state) AS r (lane, rank, grp, floor, floor_id, state)
                 WHERE (r.lane, r.rank, r.grp) = (f.lane, f.rank, f.grp)) AS r ON true;
         END IF;
+        v_new_after := coalesce((
+            SELECT o.tenant FROM unnest(r_turn, r_tenant, v_share) AS o (turn, tenant, share)
+            WHERE o.turn < 0 AND o.share > 0 ORDER BY o.turn DESC LIMIT 1), p_new_after);
+        -- Of all lanes, also where nothing was searched: a further call leaves them out.
+        IF v_is_bounded AND v_left > 0
+           AND EXISTS (SELECT FROM unnest(v_due, v_share) AS o (due, share) WHERE o.due > o.share) THEN
+            v_shut := ARRAY(
+                SELECT unnest(ARRAY[one.lane, 0, 0, 0, CASE WHEN one.is_shut THEN 5 ELSE 6 END])
+                FROM (
+                    SELECT l.lane, l.type, l.running,
+                           v_gate[l.place] <> 0 AND coalesce(v_gate_left[v_gate[l.place]], 0) = 0
+                           OR v_lane_left[l.place] = 0 AND (
+                               l.total IS NULL OR l.type = ANY (v_types)
+                               OR EXISTS (SELECT FROM unnest(v_of, v_due) AS o (lane, due)
+                                          WHERE o.lane = l.place AND o.due > 0)
+                               OR l.total <= (
+                                   SELECT count(*) FROM unnest(v_lanes, v_lane_types) AS a (lane, type)
+                                   CROSS JOIN LATERAL (
+                                       SELECT FROM gantline.lease
+                                       WHERE lease.limited AND lease.lane = a.lane OFFSET 0) AS held
+                                   WHERE a.type = l.type)) AS is_shut
+                    FROM unnest(l_lane, l_type, l_running, l_total) WITH ORDINALITY
+                         AS l (lane, type, running, total, place)
+                    OFFSET 0) AS one
+                WHERE one.is_shut OR one.running <= (
+                    SELECT count(*) FROM unnest(v_lanes, v_lane_types) AS a (lane, type)
+                    CROSS JOIN LATERAL (
+                        SELECT FROM gantline.lease
+                        WHERE lease.limited AND lease.lane = a.lane AND lease.grp = 0 OFFSET 0) AS held
+                    WHERE a.type = one.type));
+        END IF;
         -- A turn whose transaction takes a moment to commit is not below the next look.
         v_next_since := least(v_next_since, v_now - 100000, (
             SELECT min(o.at) FROM unnest(n_at[:v_news], v_state[:v_news]) AS o (at, state) WHERE o.state IS NULL));
@@ -1101,7 +1173,8 @@ BEGIN
            NULL::text, NULL::text, NULL::text, NULL::text, NULL::integer, NULL::integer, NULL::bytea,
            NULL::integer, NULL::smallint, NULL::bigint, NULL::bigint, NULL::text, NULL::uuid, NULL::text,
            NULL::uuid, NULL::bigint, NULL::text,
-           ARRAY[v_next_since, v_next_after] || coalesce(array_agg(s.value ORDER BY o.place, s.number), '{}')
+           ARRAY[v_next_since, v_new_after, v_next_after] || v_shut
+               || coalesce(array_agg(s.value ORDER BY o.place, s.number), '{}')
     FROM unnest(r_lane, r_rank, r_tenant, r_grp, v_state) WITH ORDINALITY AS o (lane, rank, tenant, grp, state, place)
     CROSS JOIN LATERAL unnest(ARRAY[o.lane, o.rank, o.tenant, o.grp, o.state]) WITH ORDINALITY AS s (value, number)
     WHERE o.state IS NOT NULL;
