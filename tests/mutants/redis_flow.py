@@ -105,13 +105,13 @@ IN_FLOW: Final = (
         ),
         Slip(
             "a full group that is not returned for a higher limit",
-            "lane.flow.running <= tonumber(lowest)) then",
-            "lane.flow.running) then",
+            "if lowest and not (limit and limit <= tonumber(lowest)) then",
+            "if lowest and not limit then",
         ),
         Slip(
             "a full group waits for claims without limits, too",
-            "if lowest and not (lane.flow and lane.flow.running and",
-            "if lowest and lane.flow and not (lane.flow.running and",
+            "if lowest and not (limit and limit <= tonumber(lowest)) then",
+            "if lowest and limit and limit > tonumber(lowest) then",
         ),
         Slip(
             "jobs without a group have no turn beside groups",

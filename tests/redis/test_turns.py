@@ -275,6 +275,22 @@ async def test_a_page_of_groups_that_cannot_be_read_is_an_error_of_ours(
         await bench.store.gates(["mail"])
 
 
+async def test_when_a_limit_is_raised_full_groups_are_found_to_be_so_once(
+    bench: Bench, books: Books
+) -> None:
+    """They hide none that has room, and cost later claims nothing."""
+    full, roomy = ([f"{name}-{index}" for index in range(350)] for name in ("full", "roomy"))
+    await bench.store.insert([make_new(group=one) for one in (full + full + roomy)[:1000]])
+    assert len(await bench.claim(limit=1000)) == 1000
+    for group in (full, roomy[:300]):
+        await bench.store.insert([make_new(group=one) for one in group])
+        while await bench.claim(limit=100, flow=at_once(1)):
+            pass
+    assert len(await bench.claim(limit=300, flow=at_once(2))) == 300
+    await books.check()
+    assert await cost(bench, books, limit=1, flow=at_once(2)) < 100
+
+
 # -- what a claim costs -----------------------------------------------------------------------
 
 

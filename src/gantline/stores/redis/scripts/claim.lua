@@ -216,7 +216,7 @@ while at <= #ARGV do
         if ARGV[at + 4] ~= '' or suspects == '' and call('EXISTS', IN_TURNS) == 1 then
             turns = turns or turning(now, members)
         end
-        local by_turns = turns and turns.begin(lanes, limit, most, flows) and turns or nil
+        local by_turns = turns and turns.begin(lanes, most, flows) and turns or nil
         if suspects == '' then
             take(lanes, 0, limit, most, by_turns)
         else

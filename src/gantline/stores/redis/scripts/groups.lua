@@ -3,7 +3,7 @@
 -- A group is written as the 16 hex digits of its number: Lua could not hold that number exactly. A turn is
 -- "<tenant>:<group>" of a lane and a rank. Whoever adds a job says in `later` from when on the group may have its
 -- turn; only claims take turns away. One too many costs a look, one too few would let a job wait for ever.
-local NAMES, IN_TURNS, FULL_AT = P .. 'names', P .. 'in-turns', P .. 'full-at'
+local NAMES, IN_TURNS, FULL_IN = P .. 'names', P .. 'in-turns', P .. 'full-in'
 local places_of_groups
 
 local function place_of_group(place, group)
@@ -52,16 +52,22 @@ local function lanes_of_type(job_type)
     return lanes
 end
 
+local function forget_full(lane, rank, turn)
+    local full, name = P .. 'full:' .. lane, rank .. ':' .. turn
+    call('ZREM', full, name)
+    call('ZREM', P .. 'full-at:' .. lane, name)
+    if call('EXISTS', full) == 0 then
+        call('SREM', FULL_IN, lane)
+    end
+end
+
 -- Give a turn that was full back: it goes on where it stood.
 local function return_turn(lane, rank, turn, served)
     local tenant, hex = turn:match('^(%d+):(%x+)$')
     local turns = P .. 'turns:' .. lane .. ':' .. rank
     call('ZADD', turns, 'NX', served, tenant)
     call('ZADD', turns .. ':' .. tenant, served, hex)
-    call('ZREM', P .. 'full:' .. lane, rank .. ':' .. turn)
-    if call('EXISTS', P .. 'full:' .. lane) == 0 then
-        call('HDEL', FULL_AT, lane)
-    end
+    forget_full(lane, rank, turn)
 end
 
 -- A run of a group has ended: in no lane of the type it is full any more.
@@ -78,7 +84,7 @@ end
 
 -- What has changed of the groups, when all of their jobs are written.
 local function write_groups(add_counts)
-    local default, is_any_full = tonumber(call('HGET', NAMES, 'tdefault') or 0), call('EXISTS', FULL_AT) == 1
+    local default, is_any_full = tonumber(call('HGET', NAMES, 'tdefault') or 0), call('EXISTS', FULL_IN) == 1
     local of_default, later_turns = {}, {}
     for _, place in ipairs(places_of_groups) do
         local queued, running = place.changes.Q or 0, place.changes.R or 0

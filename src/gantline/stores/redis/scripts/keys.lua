@@ -17,7 +17,8 @@
 --   turns:<lane>:<rank>       zset    when its turn was -> tenant, of which a group has a turn (see turning.lua)
 --   turns:<lane>:<rank>:<tenant>  zset  when its turn was -> group
 --   full:<lane>               zset    when its turn was -> "<rank>:<tenant>:<group>", of groups that are at their limit
---   full-at                   hash    lane -> the lowest limit at which a group was found full
+--   full-at:<lane>            zset    the same: limit at which it was found full -> "<rank>:<tenant>:<group>"
+--   full-in                   set     lanes of which any group is full
 --   in-turns                  set     "<lane>:<rank>" in which any group has, or may get, a turn
 --   turn                      hash    "#" the last number of a turn, "<lane>:<rank>[:<tenant>]" 1: it was that of a new one
 --   gates                     hash    name -> when the next start is due, until when it is closed (see gating.lua)

@@ -12,7 +12,7 @@ local function turning(now, members)
     local NEW, PLAIN_HEX = -2 ^ 52, string.rep('0', 16)
     local number = tonumber(call('HGET', TURN, '#') or 0)
     local first_number, default = number, call('HGET', NAMES, 'tdefault') or '0'
-    local gates, rotations, looks = {}, {}, 0
+    local gates, rotations, looks, returned = {}, {}, 0, 0
     -- Of the request: how many are asked for still, of its first ranks; how many were taken before; its lanes.
     local left, taken_before, lanes, in_turns = 0, 0, {}, {}
 
@@ -150,22 +150,29 @@ local function turning(now, members)
 
     -- A group that is at its limit waits apart, until a run of it ends or a claim comes with a higher limit.
     local function set_aside(lane, rank, turn, score)
-        call('ZADD', P .. 'full:' .. lane.number, score, rank .. ':' .. turn)
-        local lowest = tonumber(call('HGET', FULL_AT, lane.number) or lane.flow.running)
-        call('HSET', FULL_AT, lane.number, min(lowest, lane.flow.running))
+        local name = rank .. ':' .. turn
+        call('ZADD', P .. 'full:' .. lane.number, score, name)
+        call('ZADD', P .. 'full-at:' .. lane.number, lane.flow.running, name)
+        call('SADD', FULL_IN, lane.number)
         lane.is_any_full = true
     end
 
-    local function return_turns(lane, limit)
-        local lowest = call('HGET', FULL_AT, lane.number)
-        lane.is_any_full = lowest
-        if lowest and not (lane.flow and lane.flow.running and lane.flow.running <= tonumber(lowest)) then
-            local found = call('ZRANGE', P .. 'full:' .. lane.number, 0, math.max(100, limit) - 1, 'WITHSCORES')
-            for index = 1, #found, 2 do
-                local rank, turn = found[index]:match('^(%d):(.*)$')
-                return_turn(lane.number, rank, turn, found[index + 1])
+    -- Give turns back to groups that were full at a lower limit than that of this claim; true if there may be more.
+    local function return_turns(lane)
+        local full_at, limit = P .. 'full-at:' .. lane.number, lane.flow and lane.flow.running
+        local lowest = call('ZRANGE', full_at, 0, 0, 'WITHSCORES')[2]
+        lane.is_any_full, lane.is_returned = lowest, true
+        if lowest and not (limit and limit <= tonumber(lowest)) then
+            local below, most = limit and '(' .. decimal(limit) or '+inf', math.max(100, left)
+            local found = call('ZRANGEBYSCORE', full_at, '-inf', below, 'LIMIT', 0, most)
+            for _, name in ipairs(found) do
+                local rank, turn = name:match('^(%d):(.*)$')
+                return_turn(lane.number, rank, turn, call('ZSCORE', P .. 'full:' .. lane.number, name) or 0)
             end
+            returned = returned + #found
+            lane.is_returned = #found < most or returned >= MOST_LOOKS
         end
+        return not lane.is_returned
     end
 
     -- Look at a few that are full again. So none waits for ever, whatever was removed by hand.
@@ -406,6 +413,9 @@ local function turning(now, members)
         local sources, has_more = {}, false
         for _, lane in ipairs(lanes) do
             if is_open(lane) then
+                if not lane.is_returned then
+                    has_more = return_turns(lane) or has_more
+                end
                 if in_turns[lane.number .. ':' .. rank] then
                     has_more = begin_turns(lane, rank) or has_more
                 end
@@ -453,7 +463,7 @@ local function turning(now, members)
     local by_turns = {}
 
     -- Begin a request; false where it needs no turns: it names no limits, and only plain jobs wait.
-    function by_turns.begin(numbers, limit, most, flows)
+    function by_turns.begin(numbers, most, flows)
         lanes, in_turns, taken_before = {}, {}, #members
         local is_needed = next(flows) ~= nil
         for index, lane in ipairs(numbers) do
@@ -476,7 +486,6 @@ local function turning(now, members)
                     table.insert(lane.rooms, room_at(flow.gate))
                 end
             end
-            return_turns(lane, limit)
         end
         return is_needed
     end
