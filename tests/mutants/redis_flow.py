@@ -186,7 +186,7 @@ IN_FLOW: Final = (
         ),
         Slip(
             "a rank is said to have turns when none is left",
-            "            call('SREM', IN_TURNS, name)\n",
+            "        call('SREM', IN_TURNS, ranked)\n",
             "",
             equivalent="a claim looks there, and finds the jobs without a group",
         ),

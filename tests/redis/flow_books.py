@@ -112,3 +112,22 @@ class Books:
             is_known = later is not None and int(float(later)) <= due
             assert is_known or has_turn is not None or full is not None, (place, turn)
             assert place in named
+        assert await self._all_turns() <= turns.keys()
+        lanes = {place.partition(":")[0] for place, _ in turns}
+        assert {place.partition(":")[0] for place in named} <= lanes
+
+    async def _all_turns(self) -> set[tuple[str, bytes]]:
+        """Those of groups, wherever they are."""
+        found: set[tuple[str, bytes]] = set()
+        for key in await self.keys("later:*"):
+            place = key.partition(":")[2]
+            found |= {(place, turn) for turn in await self._members(key)}
+        for key in await self.keys("turns:*:*:*"):
+            lane, rank, tenant = key.split(":")[1:]
+            for group in await self._members(key):
+                found.add((f"{lane}:{rank}", b"%b:%b" % (tenant.encode(), group)))
+        for key in [*await self.keys("full:*"), *await self.keys("full-at:*")]:
+            for member in await self._members(key):
+                rank, _, turn = member.partition(b":")
+                found.add((f"{key.partition(':')[2]}:{rank.decode()}", turn))
+        return {(place, turn) for place, turn in found if not turn.endswith(_PLAIN.hex().encode())}

@@ -234,6 +234,49 @@ async def test_the_jobs_of_a_group_go_by_time_due_and_id_over_types(bench: Bench
     assert [run.job.job_id.int for run in runs] == [1, 2, 3, 4, 0]
 
 
+async def test_when_the_last_of_a_group_leaves_the_queue_its_turn_goes(
+    bench: Bench, books: Books
+) -> None:
+    """Whether it has one, waits for one or is full: so none hides the next, or costs claims."""
+    flow = at_once(1)
+    for group in "abc":
+        await bench.submit_many(2, group=group)
+    assert len(await bench.claim(flow=flow)) == 3
+    for index in range(10):
+        await bench.submit(group=f"turn-{index}")
+    assert len(await bench.claim(limit=1, flow=flow)) == 1
+    for index in range(3):
+        await bench.submit(group=f"later-{index}", delay=HOUR)
+    for pattern in ("turns:*:*:*", "later*", "full:*"):
+        assert await books.keys(pattern) != []
+    queued = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.QUEUED}))
+    for job in (await bench.store.find(queued, limit=100)).items:
+        await bench.cancel(job.job.job_id)
+        await books.check()
+    for pattern in ("in-turns", "turns*", "later*", "full*"):
+        assert await books.keys(pattern) == []
+
+
+async def test_groups_of_which_all_was_cancelled_hide_no_other_tenant(bench: Bench) -> None:
+    """However many: a claim that looked at a thousand in vain would seem to find none."""
+    jobs = [make_new(value, group=f"gone-{value}") for value in range(2100)]
+    await bench.store.insert(jobs)
+    await bench.manager.cancel([new.job.job_id for new in jobs], tenant_id=None, actor="op")
+    job_id = await bench.submit(tenant_id="other")
+    assert [run.job.job_id for run in await bench.claim(limit=1)] == [job_id]
+
+
+async def test_groups_of_which_only_later_jobs_are_left_hide_no_other_tenant(
+    bench: Bench,
+) -> None:
+    now = [make_new(value, group=f"late-{value}") for value in range(1100)]
+    later = [make_new(value, group=f"late-{value}", delay=HOUR) for value in range(1100)]
+    await bench.store.insert(now + later)
+    await bench.manager.cancel([new.job.job_id for new in now], tenant_id=None, actor="op")
+    job_id = await bench.submit(tenant_id="other")
+    assert [run.job.job_id for run in await bench.claim(limit=1)] == [job_id]
+
+
 async def test_turns_of_which_all_was_cancelled_hide_none_after_them(bench: Bench) -> None:
     """More than a claim gives at a time."""
     for index in range(120):

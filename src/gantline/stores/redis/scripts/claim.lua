@@ -222,6 +222,9 @@ while at <= #ARGV do
         else
             take_suspects(lanes, limit, suspects, most, by_turns)
         end
+        if by_turns then
+            by_turns.finish_request()
+        end
         for index = before + 1, #members do
             started_as_events[index] = logged
         end

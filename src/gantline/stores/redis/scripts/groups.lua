@@ -2,8 +2,9 @@
 --
 -- A group is written as the 16 hex digits of its number: Lua could not hold that number exactly. A turn is
 -- "<tenant>:<group>" of a lane and a rank. Whoever adds a job says in `later` from when on the group may have its
--- turn; only claims take turns away. One too many costs a look, one too few would let a job wait for ever.
-local NAMES, IN_TURNS, FULL_IN = P .. 'names', P .. 'in-turns', P .. 'full-in'
+-- turn; claims take turns away, and whoever removes the last job of a group. One too many costs a look, one too few
+-- would let a job wait for ever.
+local NAMES, IN_TURNS, FULL_IN, PLAIN_HEX = P .. 'names', P .. 'in-turns', P .. 'full-in', string.rep('0', 16)
 local places_of_groups
 
 local function place_of_group(place, group)
@@ -13,7 +14,7 @@ local function place_of_group(place, group)
         of_group = {lane = place.lane, tenant = place.tenant, group = group, hex = hex,
                     turn = place.tenant .. ':' .. hex, name = place.name, lists = place.lists,
                     counted = place.counted, starts = place.starts, member_end = place.member_end .. group,
-                    changes = {}, first_of_rank = {}}
+                    changes = {}, first_of_rank = {}, left_ranks = {}}
         place.groups = place.groups or {}
         place.groups[group] = of_group
         places_of_groups = places_of_groups or {}
@@ -82,6 +83,55 @@ local function return_turns_of(place)
     end
 end
 
+-- Where no group waits any more, jobs without one need no turns.
+local function forget_turns(lane, rank, default)
+    local ranked = lane .. ':' .. rank
+    local turns = P .. 'turns:' .. ranked
+    local of_default, tenants = turns .. ':' .. default, call('ZCARD', turns)
+    local is_only_plain = tenants == 0 or tenants == 1 and call('ZSCORE', turns, default)
+        and call('ZCARD', of_default) == 1 and call('ZSCORE', of_default, PLAIN_HEX)
+    if is_only_plain and call('EXISTS', P .. 'later:' .. ranked, P .. 'full:' .. lane) == 0 then
+        call('DEL', turns, of_default)
+        call('SREM', IN_TURNS, ranked)
+    end
+end
+
+local function remove_turn(place, rank, is_any_full)
+    local ranked = place.lane .. ':' .. rank
+    local turns = P .. 'turns:' .. ranked
+    local of_tenant = turns .. ':' .. place.tenant
+    call('ZREM', P .. 'later:' .. ranked, place.turn)
+    if call('ZREM', of_tenant, place.hex) == 1 and call('EXISTS', of_tenant) == 0 then
+        call('ZREM', turns, place.tenant)
+    end
+    if is_any_full then
+        forget_full(place.lane, rank, place.turn)
+    end
+end
+
+-- Jobs have left the queue otherwise than by a claim: turns of groups that have no more would hide others.
+local function check_turns_left(default, is_any_full)
+    local lanes = {}
+    for _, place in ipairs(places_of_groups) do
+        for rank in pairs(place.left_ranks) do
+            local first = call('ZRANGE', group_key(place, rank), 0, 0, 'WITHSCORES')[2]
+            if first then
+                call('ZADD', P .. 'later:' .. place.lane .. ':' .. rank, 'XX', first, place.turn)
+            else
+                remove_turn(place, rank, is_any_full)
+                lanes[place.lane] = true
+            end
+        end
+    end
+    for lane in pairs(lanes) do
+        for rank = 0, 3 do -- what is full counts for all of them
+            if call('SISMEMBER', IN_TURNS, lane .. ':' .. rank) == 1 then
+                forget_turns(lane, rank, default)
+            end
+        end
+    end
+end
+
 -- What has changed of the groups, when all of their jobs are written.
 local function write_groups(add_counts)
     local default, is_any_full = tonumber(call('HGET', NAMES, 'tdefault') or 0), call('EXISTS', FULL_IN) == 1
@@ -115,6 +165,7 @@ local function write_groups(add_counts)
         end
         call('SADD', IN_TURNS, ranked)
     end
+    check_turns_left(default, is_any_full)
     for field, by in pairs(of_default) do
         add_counts(P .. 'in-groups', field, by)
     end

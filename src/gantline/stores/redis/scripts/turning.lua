@@ -9,7 +9,7 @@ local MOST_LOOKS = 1000
 
 -- `members`: what the script takes.
 local function turning(now, members)
-    local NEW, PLAIN_HEX = -2 ^ 52, string.rep('0', 16)
+    local NEW = -2 ^ 52
     local number = tonumber(call('HGET', TURN, '#') or 0)
     local first_number, default = number, call('HGET', NAMES, 'tdefault') or '0'
     local gates, rotations, looks, returned = {}, {}, 0, 0
@@ -363,8 +363,11 @@ local function turning(now, members)
             elseif not due or due > now then
                 call('ZREM', key, group.name)
                 tenant.has_fewer = true
+                local later_key = P .. 'later:' .. lane.number .. ':' .. rank
                 if due and not is_plain then
-                    call('ZADD', P .. 'later:' .. lane.number .. ':' .. rank, 'LT', due, turn)
+                    call('ZADD', later_key, 'LT', due, turn)
+                elseif not is_plain then
+                    write('ZREM', later_key, turn) -- as where what was added since is taken, too
                 end
             elseif cursor.room and cursor.room.left <= 0 and not is_plain then
                 call('ZREM', key, group.name)
@@ -389,23 +392,6 @@ local function turning(now, members)
             elseif tenant.served then
                 write('ZADD', source.key, decimal(tenant.served), tenant.name)
             end
-        end
-    end
-
-    local function is_only_plain_left(lane, rank)
-        local turns, of_default = turns_key(lane, rank), turns_key(lane, rank, default)
-        local tenants = call('ZCARD', turns)
-        return tenants == 0 or tenants == 1 and call('ZSCORE', turns, default) and call('ZCARD', of_default) == 1
-            and call('ZSCORE', of_default, PLAIN_HEX)
-    end
-
-    -- Where no group waits any more, plain jobs need no turns.
-    local function finish_lane(lane, rank)
-        local name = lane.number .. ':' .. rank
-        if in_turns[name] and is_only_plain_left(lane, rank)
-            and call('EXISTS', P .. 'later:' .. name, P .. 'full:' .. lane.number) == 0 then
-            call('DEL', turns_key(lane, rank), turns_key(lane, rank, default))
-            call('SREM', IN_TURNS, name)
         end
     end
 
@@ -496,11 +482,8 @@ local function turning(now, members)
         repeat
             local has_more = take_page(rank)
         until left <= 0 or not has_more or looks >= MOST_LOOKS
-        for _, lane in ipairs(lanes) do
-            finish_lane(lane, rank)
-            if left > 0 and rank == 3 then
-                check_full(lane)
-            end
+        for _, lane in ipairs(left > 0 and rank == 3 and lanes or {}) do
+            check_full(lane)
         end
         return left
     end
@@ -521,6 +504,16 @@ local function turning(now, members)
             return false
         end
         return nil
+    end
+
+    function by_turns.finish_request()
+        for _, lane in ipairs(lanes) do
+            for rank = 0, 3 do
+                if in_turns[lane.number .. ':' .. rank] then
+                    forget_turns(lane.number, rank, default)
+                end
+            end
+        end
     end
 
     function by_turns.finish()
