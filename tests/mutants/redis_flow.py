@@ -34,8 +34,8 @@ IN_FLOW: Final = (
         ),
         Slip(
             "what waits of a group is not counted",
-            "call('ZINCRBY', groups, queued, place.turn)",
-            "call('ZINCRBY', groups, 0, place.turn)",
+            "call('HINCRBY', numbers, place.turn, queued)",
+            "call('HINCRBY', numbers, place.turn, 0)",
         ),
     ),
     *in_script(
@@ -256,14 +256,14 @@ IN_FLOW: Final = (
         Slip("jobs without a group are no group", "        add_plain()\n", ""),
         Slip(
             "groups of all tenants are shown",
-            "    if not asked or asked == tenant then\n",
-            "    if true then\n",
+            "if asked then\n    from",
+            "if false then\n    from",
         ),
         Slip("what is due later is due", "oldest <= now and oldest or -1", "oldest or -1"),
         Slip(
             "the next page begins with the last group",
-            "        result[1] = first\n        return",
-            "        result[1] = first + 1\n        return",
+            "local from, to = after == '' and '-' or '('",
+            "local from, to = after == '' and '-' or '['",
         ),
     ),
 )

@@ -60,7 +60,7 @@ class Books:
             turn = f"{state.tenant}:{group}".encode()
             if state.tenant == default:
                 in_groups[f"{state.lane}:{letter}"] += 1
-            queued[f"groups:{state.lane}", turn] += letter == "Q"
+            queued[f"waiting:{state.lane}", turn] += letter == "Q"
             if letter == "R":
                 running[f"permits:{state.lane}:{group}"].add(job_id)
             elif state.crashes < SUSPECT_AFTER_CRASHES:
@@ -89,12 +89,14 @@ class Books:
     async def _check_counts(
         self, queued: Counter[tuple[str, bytes]], in_groups: Counter[str]
     ) -> None:
-        shown = {
-            (key, member): score
-            for key in await self.keys("groups:*")
-            for member, score in (await self._members(key)).items()
-        }
-        assert shown == dict(queued)
+        shown = {(key, one) for key in await self.keys("groups:*") for one in await self._members(key)}
+        assert shown == {(key.replace("waiting", "groups"), turn) for key, turn in queued}
+        counts: dict[tuple[str, bytes], int] = {}
+        for key in await self.keys("waiting:*"):
+            of_lane = await self.ask("HGETALL", key)
+            for turn, jobs in zip(of_lane[::2], of_lane[1::2], strict=True):
+                counts[key, turn] = int(jobs)
+        assert counts == dict(queued)
         fields = await self.ask("HGETALL", "in-groups")
         counted = zip(fields[::2], fields[1::2], strict=True)
         assert {field.decode(): int(jobs) for field, jobs in counted} == dict(in_groups)

@@ -221,7 +221,7 @@ async def test_after_any_steps_every_job_has_its_turn_and_every_run_its_permit(
         await books.check()
     await life.drain()
     await books.check()
-    for pattern in ("turns*", "later*", "full*", "permits*", "grouped*", "groups*", "in-*"):
+    for pattern in ("turns*", "later*", "full*", "permits*", "grouped*", "groups*", "waiting*", "in-*"):
         assert await books.keys(pattern) == []
 
 
@@ -295,15 +295,46 @@ async def test_groups_of_which_all_has_ended_fill_no_page(bench: Bench) -> None:
     assert (page.items, page.next) == ((), "")
 
 
-@pytest.mark.parametrize("after", ["-1", "x", "1.5", "²", "9" * 16])
-async def test_a_position_that_no_page_gave_is_refused(bench: Bench, after: str) -> None:
+@pytest.mark.parametrize("tenant_id", [None, "default"])
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "²", "9" * 20, "1:1:1", "1:", ":"])
+async def test_a_position_that_no_page_gave_is_refused(
+    bench: Bench, after: str, tenant_id: str | None
+) -> None:
     with pytest.raises(InvalidInput):
-        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after=after)
-    page = await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="999999")
+        await bench.store.groups("default", JOB_TYPE, tenant_id=tenant_id, limit=1, after=after)
+    far = "999999:1" if tenant_id is None else str(2**63 - 1)
+    page = await bench.store.groups("default", JOB_TYPE, tenant_id=tenant_id, limit=1, after=far)
     assert (page.items, page.next) == ((), "")
 
 
-@pytest.mark.parametrize("reply", [None, 7, [], [1], [-1, 2], [-1, [1, 2]], [0], [b"x"]])
+async def read_pages(bench: Bench, tenant_id: str, limit: int) -> list[tuple[list[str], str]]:
+    """What a tenant sees of its groups: names, and where to go on."""
+    pages: list[tuple[list[str], str]] = []
+    while not pages or pages[-1][1]:
+        after = pages[-1][1] if pages else ""
+        page = await bench.store.groups(
+            "default", JOB_TYPE, tenant_id=tenant_id, limit=limit, after=after
+        )
+        pages.append(([one.group for one in page.items], page.next))
+    return pages
+
+
+async def test_neither_pages_nor_positions_say_anything_about_groups_of_others(
+    bench: Bench,
+) -> None:
+    for group in ("a", "b", "c"):
+        await bench.submit_many(2, group=group, tenant_id="t")
+    before = [await read_pages(bench, "t", limit) for limit in (1, 2, 3, 100)]
+    assert [len(pages) for pages in before] == [3, 2, 1, 1]
+    for tenant in ("default", "other"):
+        jobs = [make_new(tenant_id=tenant, group=f"{value % 1100}") for value in range(3300)]
+        await bench.store.insert([*jobs, make_new(tenant_id=tenant)])
+    assert [await read_pages(bench, "t", limit) for limit in (1, 2, 3, 100)] == before
+    shown = [group for groups, _ in await read_pages(bench, "other", 200) for group in groups]
+    assert len(shown) == len(set(shown)) == 1101
+
+
+@pytest.mark.parametrize("reply", [None, 7, [], [1], [-1, 2], [-1, [1, 2]], [2], [b"x"]])
 async def test_a_page_of_groups_that_cannot_be_read_is_an_error_of_ours(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, reply: Any
 ) -> None:
@@ -312,7 +343,7 @@ async def test_a_page_of_groups_that_cannot_be_read_is_an_error_of_ours(
 
     monkeypatch.setattr(Calls, "run", answer)
     with pytest.raises(StoreCorrupt):
-        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="5")
+        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="5:5")
     monkeypatch.setattr(Calls, "run", answer)
     with pytest.raises(StoreCorrupt):
         await bench.store.gates(["mail"])

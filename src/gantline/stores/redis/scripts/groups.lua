@@ -145,10 +145,13 @@ local function write_groups(add_counts)
             words[#words + 1], words[#words + 2] = at, place.turn
         end
         if queued ~= 0 or running ~= 0 then
-            local groups = P .. 'groups:' .. place.lane
-            local waiting = tonumber(call('ZINCRBY', groups, queued, place.turn))
+            local groups, numbers = P .. 'groups:' .. place.lane, P .. 'waiting:' .. place.lane
+            local waiting = call('HINCRBY', numbers, place.turn, queued)
             if waiting <= 0 and call('EXISTS', permits_key(place.lane, place.hex)) == 0 then
+                call('HDEL', numbers, place.turn)
                 call('ZREM', groups, place.turn)
+            elseif waiting == queued then -- nothing waited of it, so it may be new
+                call('ZADD', groups, 0, place.turn)
             end
         end
         if place.tenant == default then

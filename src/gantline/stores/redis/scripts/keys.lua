@@ -10,7 +10,8 @@
 --   ready:<lane>:<rank>       zset    Queued: run_at -> member; in the order of claims (see places.lua)
 --   ready:<lane>:<rank>:<group>  zset  likewise of one group, but for suspects (see groups.lua)
 --   grouped:<lane>:<rank>     zset    all of these sets together
---   groups:<lane>             zset    groups of which anything is Queued or Running: jobs Queued -> "<tenant>:<group>"
+--   groups:<lane>             zset    by name: "<tenant>:<group>" of which anything is Queued or Running
+--   waiting:<lane>            hash    the same: "<tenant>:<group>" -> jobs Queued
 --   in-groups                 hash    "<lane>:<s>" -> jobs of the default tenant that have a group, Q and R
 --   permits:<lane>:<group>    set     Running: job ids
 --   later:<lane>:<rank>       zset    first run_at -> "<tenant>:<group>", of which claims have not seen yet that it is due
