@@ -19,6 +19,7 @@ from gantline.contract.stored import Part, Stored
 from gantline.contract.transition import Transition
 from gantline.stores.redis.calls import Calls
 from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.suspects import submit_suspect
 from gantline.testing.factories import JOB_TYPE, make_new, number
 from tests.harness import RedisHarness
 from tests.redis.flow_books import Books
@@ -284,6 +285,19 @@ async def test_turns_of_which_all_was_cancelled_hide_none_after_them(bench: Benc
     bench.clock.advance(HOUR)
     job_id = await bench.submit(group="here")
     assert [run.job.job_id for run in await bench.claim(limit=2)] == [job_id]
+
+
+async def test_suspects_of_a_type_whose_gate_is_closed_hide_no_others(bench: Bench) -> None:
+    """However many: a claim looks at a thousand in vain."""
+    gate = Gate("mail", per_second=0.001, burst=1)
+    flow = (TypeFlow(job_type="gated", gate=gate),)
+    for _ in range(1010):
+        await submit_suspect(bench, job_type="gated")
+    bench.clock.advance(HOUR)
+    other = await submit_suspect(bench)
+    runs = await bench.claim("gated", JOB_TYPE, limit=2, suspects=(2,), flow=flow)
+    assert [run.job.job_type for run in runs] == ["gated", JOB_TYPE]
+    assert runs[1].job.job_id == other
 
 
 async def test_groups_of_which_all_has_ended_fill_no_page(bench: Bench) -> None:

@@ -488,8 +488,10 @@ local function turning(now, members)
         return left
     end
 
-    -- Whether one more of a lane may start, of suspects; nil where too many were looked at.
+    -- Whether one more of a lane may start, of suspects, and whether none else of it may; nil where too many were
+    -- looked at.
     function by_turns.may_start(lane_number, member)
+        local is_closed = false
         for _, lane in ipairs(lanes) do
             if lane.number == lane_number then
                 local room = room_of(lane, place_at(member:sub(17)).hex or PLAIN_HEX)
@@ -497,11 +499,12 @@ local function turning(now, members)
                     use(lane, room)
                     return true
                 end
+                is_closed = not is_open(lane)
             end
         end
         looks = looks + 1
         if looks < MOST_LOOKS then
-            return false
+            return false, is_closed
         end
         return nil
     end
