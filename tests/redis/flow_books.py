@@ -89,7 +89,9 @@ class Books:
     async def _check_counts(
         self, queued: Counter[tuple[str, bytes]], in_groups: Counter[str]
     ) -> None:
-        shown = {(key, one) for key in await self.keys("groups:*") for one in await self._members(key)}
+        shown = {
+            (key, one) for key in await self.keys("groups:*") for one in await self._members(key)
+        }
         assert shown == {(key.replace("waiting", "groups"), turn) for key, turn in queued}
         counts: dict[tuple[str, bytes], int] = {}
         for key in await self.keys("waiting:*"):
@@ -130,6 +132,6 @@ class Books:
                 found.add((f"{lane}:{rank}", b"%b:%b" % (tenant.encode(), group)))
         for key in [*await self.keys("full:*"), *await self.keys("full-at:*")]:
             for member in await self._members(key):
-                rank, _, turn = member.partition(b":")
-                found.add((f"{key.partition(':')[2]}:{rank.decode()}", turn))
+                ranked, _, name = member.partition(b":")
+                found.add((f"{key.partition(':')[2]}:{ranked.decode()}", name))
         return {(place, turn) for place, turn in found if not turn.endswith(_PLAIN.hex().encode())}

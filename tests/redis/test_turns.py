@@ -222,7 +222,16 @@ async def test_after_any_steps_every_job_has_its_turn_and_every_run_its_permit(
         await books.check()
     await life.drain()
     await books.check()
-    for pattern in ("turns*", "later*", "full*", "permits*", "grouped*", "groups*", "waiting*", "in-*"):
+    for pattern in (
+        "turns*",
+        "later*",
+        "full*",
+        "permits*",
+        "grouped*",
+        "groups*",
+        "waiting*",
+        "in-*",
+    ):
         assert await books.keys(pattern) == []
 
 
