@@ -14,8 +14,9 @@ from gantline.worker.session_lock import SessionLock
 from gantline.worker.take_over import TakeOver
 
 
+@pytest.mark.parametrize("status", [JobStatus.QUEUED, JobStatus.CANCELLED], ids=str)
 async def test_what_an_ended_worker_held_waits_again_before_the_first_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: JobStatus
 ) -> None:
     """Else several jobs that kill workers would each take one, and be found all at once."""
     monkeypatch.setattr("gantline.worker.session_lock._default_folder", lambda: tmp_path / "locks")
@@ -24,25 +25,27 @@ async def test_what_an_ended_worker_held_waits_again_before_the_first_claim(
     @jobs.job("test")
     async def handle() -> None: ...
 
-    requeued: list[None] = []
+    ended: list[None] = []
     async with jobs:
         submitted = await handle.submit(None)
         lease = timedelta(hours=1)
         await register_sessions(jobs.store, "dead")
         assert await jobs.store.claim("dead", uuid4(), lane_requests("test"), lease=lease)
+        if status is JobStatus.CANCELLED:
+            await submitted.cancel()
         _leave_free(SessionLock(await store_id(jobs.store), "dead"))
         take_over = TakeOver(
             jobs.store,
             "new",
             lease=lease,
             observer=Observer(),
-            requeued=lambda: requeued.append(None),
+            runs_ended=lambda: ended.append(None),
         )
         await take_over.open()
         job = await submitted.status()
         take_over.close()
-    assert (job.status, job.crashes) == (JobStatus.QUEUED, 1)
-    assert requeued == [None]
+    assert (job.status, job.crashes) == (status, 1)
+    assert ended == [None]
     assert list((tmp_path / "locks").iterdir()) == []
 
 

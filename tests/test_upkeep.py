@@ -6,11 +6,16 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from uuid import uuid4
 
-from gantline import StorageSettings
+import pytest
+
+from gantline import JobStatus, StorageSettings
 from gantline.contract.query import Pruned, PruneRule
+from gantline.contract.records import RecordWrite
 from gantline.contract.results import Leadership
 from gantline.manager.maintenance import ROLE
+from gantline.manager.manager import JobManager
 from gantline.manager.observer import Observer
+from gantline.manager.reaper import CRASH_BUDGETS
 from gantline.manager.switches import Switches
 from gantline.stores.memory import MemoryStore
 from gantline.testing.clock import FakeClock
@@ -48,8 +53,8 @@ class NeverPruned(MemoryStore):
 
 @asynccontextmanager
 async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
-    """Keep a store up; the event is set when runs wait again."""
-    requeued = asyncio.Event()
+    """Keep a store up; the event is set when runs of dead workers were ended."""
+    ended = asyncio.Event()
     task = asyncio.create_task(
         maintain_for_ever(
             store,
@@ -59,29 +64,42 @@ async def upkept(store: NeverPruned) -> AsyncIterator[asyncio.Event]:
             lease=LEASE,
             observer=Observer(),
             chores=(),
-            requeued=requeued.set,
+            runs_ended=ended.set,
             storage=StorageSettings(),
         )
     )
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            yield requeued
+            yield ended
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
 
-async def test_lapsed_leases_do_not_wait_for_the_pruner() -> None:
+@pytest.mark.parametrize(
+    "status", [JobStatus.QUEUED, JobStatus.POISONED, JobStatus.CANCELLED], ids=str
+)
+async def test_lapsed_leases_do_not_wait_for_the_pruner(status: JobStatus) -> None:
+    """Whatever becomes of the job: its run made room for another of a full group."""
     store = NeverPruned()
-    await store.insert([make_new()])
+    new = make_new()
+    await store.insert([new])
     await register_sessions(store, "dead")
     await store.claim("dead", uuid4(), lane_requests(), lease=LEASE)
-    async with upkept(store) as requeued:
+    if status is JobStatus.CANCELLED:
+        await JobManager(store).cancel([new.job.job_id], tenant_id=None, actor="op")
+    if status is JobStatus.POISONED:
+        write = RecordWrite(CRASH_BUDGETS, new.job.job_type, b"1")
+        await store.write_records([write])
+    async with upkept(store) as ended:
         await store.begun.wait()
         store.clock.advance(DAY)
-        await requeued.wait()
+        await ended.wait()
         assert not store.ended.is_set()
+    (job,) = await store.get([new.job.job_id], tenant_id=None)
+    assert job is not None
+    assert job.status is status
 
 
 async def test_who_does_not_lead_does_not_prune() -> None:

@@ -47,7 +47,7 @@ async def _work(url: str, minutes: int, retention: Retention) -> None:
             lease=_LEASE,
             observer=Observer(),
             chores=(),
-            requeued=lambda: None,
+            runs_ended=lambda: None,
             storage=StorageSettings(retention=retention),
         )
         beside = [asyncio.create_task(_feed(contender, worker)), asyncio.create_task(upkeep)]

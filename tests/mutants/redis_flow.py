@@ -34,8 +34,8 @@ IN_FLOW: Final = (
         ),
         Slip(
             "what waits of a group is not counted",
-            "call('ZINCRBY', groups, queued, place.turn)",
-            "call('ZINCRBY', groups, 0, place.turn)",
+            "call('HINCRBY', numbers, place.turn, queued)",
+            "call('HINCRBY', numbers, place.turn, 0)",
         ),
     ),
     *in_script(
@@ -105,13 +105,13 @@ IN_FLOW: Final = (
         ),
         Slip(
             "a full group that is not returned for a higher limit",
-            "lane.flow.running <= tonumber(lowest)) then",
-            "lane.flow.running) then",
+            "if lowest and not (limit and limit <= tonumber(lowest)) then",
+            "if lowest and not limit then",
         ),
         Slip(
             "a full group waits for claims without limits, too",
-            "if lowest and not (lane.flow and lane.flow.running and",
-            "if lowest and lane.flow and not (lane.flow.running and",
+            "if lowest and not (limit and limit <= tonumber(lowest)) then",
+            "if lowest and limit and limit > tonumber(lowest) then",
         ),
         Slip(
             "jobs without a group have no turn beside groups",
@@ -186,7 +186,7 @@ IN_FLOW: Final = (
         ),
         Slip(
             "a rank is said to have turns when none is left",
-            "            call('SREM', IN_TURNS, name)\n",
+            "        call('SREM', IN_TURNS, ranked)\n",
             "",
             equivalent="a claim looks there, and finds the jobs without a group",
         ),
@@ -256,14 +256,14 @@ IN_FLOW: Final = (
         Slip("jobs without a group are no group", "        add_plain()\n", ""),
         Slip(
             "groups of all tenants are shown",
-            "    if not asked or asked == tenant then\n",
-            "    if true then\n",
+            "if asked then\n    from",
+            "if false then\n    from",
         ),
         Slip("what is due later is due", "oldest <= now and oldest or -1", "oldest or -1"),
         Slip(
             "the next page begins with the last group",
-            "        result[1] = first\n        return",
-            "        result[1] = first + 1\n        return",
+            "local from, to = after == '' and '-' or '('",
+            "local from, to = after == '' and '-' or '['",
         ),
     ),
 )

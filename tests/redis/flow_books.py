@@ -60,7 +60,7 @@ class Books:
             turn = f"{state.tenant}:{group}".encode()
             if state.tenant == default:
                 in_groups[f"{state.lane}:{letter}"] += 1
-            queued[f"groups:{state.lane}", turn] += letter == "Q"
+            queued[f"waiting:{state.lane}", turn] += letter == "Q"
             if letter == "R":
                 running[f"permits:{state.lane}:{group}"].add(job_id)
             elif state.crashes < SUSPECT_AFTER_CRASHES:
@@ -90,11 +90,15 @@ class Books:
         self, queued: Counter[tuple[str, bytes]], in_groups: Counter[str]
     ) -> None:
         shown = {
-            (key, member): score
-            for key in await self.keys("groups:*")
-            for member, score in (await self._members(key)).items()
+            (key, one) for key in await self.keys("groups:*") for one in await self._members(key)
         }
-        assert shown == dict(queued)
+        assert shown == {(key.replace("waiting", "groups"), turn) for key, turn in queued}
+        counts: dict[tuple[str, bytes], int] = {}
+        for key in await self.keys("waiting:*"):
+            of_lane = await self.ask("HGETALL", key)
+            for turn, jobs in zip(of_lane[::2], of_lane[1::2], strict=True):
+                counts[key, turn] = int(jobs)
+        assert counts == dict(queued)
         fields = await self.ask("HGETALL", "in-groups")
         counted = zip(fields[::2], fields[1::2], strict=True)
         assert {field.decode(): int(jobs) for field, jobs in counted} == dict(in_groups)
@@ -112,3 +116,22 @@ class Books:
             is_known = later is not None and int(float(later)) <= due
             assert is_known or has_turn is not None or full is not None, (place, turn)
             assert place in named
+        assert await self._all_turns() <= turns.keys()
+        lanes = {place.partition(":")[0] for place, _ in turns}
+        assert {place.partition(":")[0] for place in named} <= lanes
+
+    async def _all_turns(self) -> set[tuple[str, bytes]]:
+        """Those of groups, wherever they are."""
+        found: set[tuple[str, bytes]] = set()
+        for key in await self.keys("later:*"):
+            place = key.partition(":")[2]
+            found |= {(place, turn) for turn in await self._members(key)}
+        for key in await self.keys("turns:*:*:*"):
+            lane, rank, tenant = key.split(":")[1:]
+            for group in await self._members(key):
+                found.add((f"{lane}:{rank}", b"%b:%b" % (tenant.encode(), group)))
+        for key in [*await self.keys("full:*"), *await self.keys("full-at:*")]:
+            for member in await self._members(key):
+                ranked, _, name = member.partition(b":")
+                found.add((f"{key.partition(':')[2]}:{ranked.decode()}", name))
+        return {(place, turn) for place, turn in found if not turn.endswith(_PLAIN.hex().encode())}

@@ -19,6 +19,7 @@ from gantline.contract.stored import Part, Stored
 from gantline.contract.transition import Transition
 from gantline.stores.redis.calls import Calls
 from gantline.testing.conformance.bench import HOUR, PERMANENT, RETRYABLE, Bench
+from gantline.testing.conformance.suspects import submit_suspect
 from gantline.testing.factories import JOB_TYPE, make_new, number
 from tests.harness import RedisHarness
 from tests.redis.flow_books import Books
@@ -221,7 +222,16 @@ async def test_after_any_steps_every_job_has_its_turn_and_every_run_its_permit(
         await books.check()
     await life.drain()
     await books.check()
-    for pattern in ("turns*", "later*", "full*", "permits*", "grouped*", "groups*", "in-*"):
+    for pattern in (
+        "turns*",
+        "later*",
+        "full*",
+        "permits*",
+        "grouped*",
+        "groups*",
+        "waiting*",
+        "in-*",
+    ):
         assert await books.keys(pattern) == []
 
 
@@ -234,6 +244,49 @@ async def test_the_jobs_of_a_group_go_by_time_due_and_id_over_types(bench: Bench
     assert [run.job.job_id.int for run in runs] == [1, 2, 3, 4, 0]
 
 
+async def test_when_the_last_of_a_group_leaves_the_queue_its_turn_goes(
+    bench: Bench, books: Books
+) -> None:
+    """Whether it has one, waits for one or is full: so none hides the next, or costs claims."""
+    flow = at_once(1)
+    for group in "abc":
+        await bench.submit_many(2, group=group)
+    assert len(await bench.claim(flow=flow)) == 3
+    for index in range(10):
+        await bench.submit(group=f"turn-{index}")
+    assert len(await bench.claim(limit=1, flow=flow)) == 1
+    for index in range(3):
+        await bench.submit(group=f"later-{index}", delay=HOUR)
+    for pattern in ("turns:*:*:*", "later*", "full:*"):
+        assert await books.keys(pattern) != []
+    queued = JobFilter(tenant_id=None, statuses=frozenset({JobStatus.QUEUED}))
+    for job in (await bench.store.find(queued, limit=100)).items:
+        await bench.cancel(job.job.job_id)
+        await books.check()
+    for pattern in ("in-turns", "turns*", "later*", "full*"):
+        assert await books.keys(pattern) == []
+
+
+async def test_groups_of_which_all_was_cancelled_hide_no_other_tenant(bench: Bench) -> None:
+    """However many: a claim that looked at a thousand in vain would seem to find none."""
+    jobs = [make_new(value, group=f"gone-{value}") for value in range(2100)]
+    await bench.store.insert(jobs)
+    await bench.manager.cancel([new.job.job_id for new in jobs], tenant_id=None, actor="op")
+    job_id = await bench.submit(tenant_id="other")
+    assert [run.job.job_id for run in await bench.claim(limit=1)] == [job_id]
+
+
+async def test_groups_of_which_only_later_jobs_are_left_hide_no_other_tenant(
+    bench: Bench,
+) -> None:
+    now = [make_new(value, group=f"late-{value}") for value in range(1100)]
+    later = [make_new(value, group=f"late-{value}", delay=HOUR) for value in range(1100)]
+    await bench.store.insert(now + later)
+    await bench.manager.cancel([new.job.job_id for new in now], tenant_id=None, actor="op")
+    job_id = await bench.submit(tenant_id="other")
+    assert [run.job.job_id for run in await bench.claim(limit=1)] == [job_id]
+
+
 async def test_turns_of_which_all_was_cancelled_hide_none_after_them(bench: Bench) -> None:
     """More than a claim gives at a time."""
     for index in range(120):
@@ -241,6 +294,19 @@ async def test_turns_of_which_all_was_cancelled_hide_none_after_them(bench: Benc
     bench.clock.advance(HOUR)
     job_id = await bench.submit(group="here")
     assert [run.job.job_id for run in await bench.claim(limit=2)] == [job_id]
+
+
+async def test_suspects_of_a_type_whose_gate_is_closed_hide_no_others(bench: Bench) -> None:
+    """However many: a claim looks at a thousand in vain."""
+    gate = Gate("mail", per_second=0.001, burst=1)
+    flow = (TypeFlow(job_type="gated", gate=gate),)
+    for _ in range(1010):
+        await submit_suspect(bench, job_type="gated")
+    bench.clock.advance(HOUR)
+    other = await submit_suspect(bench)
+    runs = await bench.claim("gated", JOB_TYPE, limit=2, suspects=(2,), flow=flow)
+    assert [run.job.job_type for run in runs] == ["gated", JOB_TYPE]
+    assert runs[1].job.job_id == other
 
 
 async def test_groups_of_which_all_has_ended_fill_no_page(bench: Bench) -> None:
@@ -252,15 +318,46 @@ async def test_groups_of_which_all_has_ended_fill_no_page(bench: Bench) -> None:
     assert (page.items, page.next) == ((), "")
 
 
-@pytest.mark.parametrize("after", ["-1", "x", "1.5", "²", "9" * 16])
-async def test_a_position_that_no_page_gave_is_refused(bench: Bench, after: str) -> None:
+@pytest.mark.parametrize("tenant_id", [None, "default"])
+@pytest.mark.parametrize("after", ["-1", "x", "1.5", "²", "9" * 20, "1:1:1", "1:", ":"])
+async def test_a_position_that_no_page_gave_is_refused(
+    bench: Bench, after: str, tenant_id: str | None
+) -> None:
     with pytest.raises(InvalidInput):
-        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after=after)
-    page = await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="999999")
+        await bench.store.groups("default", JOB_TYPE, tenant_id=tenant_id, limit=1, after=after)
+    far = "999999:1" if tenant_id is None else str(2**63 - 1)
+    page = await bench.store.groups("default", JOB_TYPE, tenant_id=tenant_id, limit=1, after=far)
     assert (page.items, page.next) == ((), "")
 
 
-@pytest.mark.parametrize("reply", [None, 7, [], [1], [-1, 2], [-1, [1, 2]], [0], [b"x"]])
+async def read_pages(bench: Bench, tenant_id: str, limit: int) -> list[tuple[list[str], str]]:
+    """What a tenant sees of its groups: names, and where to go on."""
+    pages: list[tuple[list[str], str]] = []
+    while not pages or pages[-1][1]:
+        after = pages[-1][1] if pages else ""
+        page = await bench.store.groups(
+            "default", JOB_TYPE, tenant_id=tenant_id, limit=limit, after=after
+        )
+        pages.append(([one.group for one in page.items], page.next))
+    return pages
+
+
+async def test_neither_pages_nor_positions_say_anything_about_groups_of_others(
+    bench: Bench,
+) -> None:
+    for group in ("a", "b", "c"):
+        await bench.submit_many(2, group=group, tenant_id="t")
+    before = [await read_pages(bench, "t", limit) for limit in (1, 2, 3, 100)]
+    assert [len(pages) for pages in before] == [3, 2, 1, 1]
+    for tenant in ("default", "other"):
+        jobs = [make_new(tenant_id=tenant, group=f"{value % 1100}") for value in range(3300)]
+        await bench.store.insert([*jobs, make_new(tenant_id=tenant)])
+    assert [await read_pages(bench, "t", limit) for limit in (1, 2, 3, 100)] == before
+    shown = [group for groups, _ in await read_pages(bench, "other", 200) for group in groups]
+    assert len(shown) == len(set(shown)) == 1101
+
+
+@pytest.mark.parametrize("reply", [None, 7, [], [1], [-1, 2], [-1, [1, 2]], [2], [b"x"]])
 async def test_a_page_of_groups_that_cannot_be_read_is_an_error_of_ours(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, reply: Any
 ) -> None:
@@ -269,10 +366,26 @@ async def test_a_page_of_groups_that_cannot_be_read_is_an_error_of_ours(
 
     monkeypatch.setattr(Calls, "run", answer)
     with pytest.raises(StoreCorrupt):
-        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="5")
+        await bench.store.groups("default", JOB_TYPE, tenant_id=None, limit=1, after="5:5")
     monkeypatch.setattr(Calls, "run", answer)
     with pytest.raises(StoreCorrupt):
         await bench.store.gates(["mail"])
+
+
+async def test_when_a_limit_is_raised_full_groups_are_found_to_be_so_once(
+    bench: Bench, books: Books
+) -> None:
+    """They hide none that has room, and cost later claims nothing."""
+    full, roomy = ([f"{name}-{index}" for index in range(350)] for name in ("full", "roomy"))
+    await bench.store.insert([make_new(group=one) for one in (full + full + roomy)[:1000]])
+    assert len(await bench.claim(limit=1000)) == 1000
+    for group in (full, roomy[:300]):
+        await bench.store.insert([make_new(group=one) for one in group])
+        while await bench.claim(limit=100, flow=at_once(1)):
+            pass
+    assert len(await bench.claim(limit=300, flow=at_once(2))) == 300
+    await books.check()
+    assert await cost(bench, books, limit=1, flow=at_once(2)) < 100
 
 
 # -- what a claim costs -----------------------------------------------------------------------

@@ -49,6 +49,11 @@ class Reaped(msgspec.Struct, frozen=True):
     cancelled: int = 0
     skipped: int = 0
 
+    @property
+    def ended(self) -> int:
+        """How many runs were taken away, whatever became of their jobs."""
+        return self.requeued + self.poisoned + self.cancelled
+
 
 class _Ended(NamedTuple):
     """A session that has ended, and from when to when it held the runs it was found with."""

@@ -27,13 +27,13 @@ class TakeOver:
         *,
         lease: timedelta,
         observer: Observer,
-        requeued: Callable[[], None],
+        runs_ended: Callable[[], None],
     ) -> None:
-        """`requeued` is called when runs of ended workers wait again."""
+        """`runs_ended` is called when runs of ended workers were taken away."""
         self._store = store
         self._session_id = session_id
         self._reaper = Reaper(store, lease=lease, observer=observer)
-        self._requeued = requeued
+        self._runs_ended = runs_ended
         self._lock: SessionLock | None = None
 
     async def open(self) -> None:
@@ -70,5 +70,5 @@ class TakeOver:
             await unregister(self._store, session)
             if self._lock is not None:
                 self._lock.forget(session)
-        if reaped.requeued:
-            self._requeued()
+        if reaped.ended:
+            self._runs_ended()

@@ -34,10 +34,12 @@ async def maintain_for_ever(
     lease: timedelta,
     observer: Observer,
     chores: Sequence[Chore],
-    requeued: Callable[[], None],
+    runs_ended: Callable[[], None],
     storage: StorageSettings,
 ) -> None:
-    """Lead when nobody else does. `requeued` is called when runs of dead workers wait again.
+    """Lead when nobody else does. `runs_ended` is called when runs of dead workers were ended.
+
+    Then their jobs wait again, or have made room for others of their group and type.
 
     The leader's lease is half a run's: who takes the lead over does so before the runs of a worker
     that died with it can be taken over.
@@ -71,8 +73,8 @@ async def maintain_for_ever(
                     wait = idle if report is None or report.did_nothing else busy
                     next_round = monotonic() + wait.total_seconds()
                     reaped = Reaped() if report is None else report.reaped
-                if reaped.requeued:
-                    requeued()
+                if reaped.ended:
+                    runs_ended()
             except Exception as error:
                 _log.warning("maintenance failed, trying again: %s", error)
             pause = reap_every.total_seconds() if maintenance.leads else next_round - monotonic()

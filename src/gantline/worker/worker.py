@@ -313,7 +313,7 @@ class Worker:
             self.session_id,
             lease=self._settings.lease,
             observer=self._observer,
-            requeued=self._requeued,
+            runs_ended=self._runs_ended,
         )
 
     def _make_executor(self, deadlines: Deadlines) -> Executor:
@@ -466,8 +466,8 @@ class Worker:
             ),
         )
 
-    def _requeued(self) -> None:
-        """Runs of ended workers wait again, here and for others."""
+    def _runs_ended(self) -> None:
+        """Jobs of ended workers wait again, or made room for others, here and elsewhere."""
         self._claimer.wake()
         self._claimer.wake_for_suspects()
         self._announcer.work()
@@ -488,7 +488,7 @@ class Worker:
             lease=self._settings.lease,
             observer=self._observer,
             chores=self._chores,
-            requeued=self._requeued,
+            runs_ended=self._runs_ended,
             storage=self._storage,
         )
 

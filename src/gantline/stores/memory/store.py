@@ -301,6 +301,8 @@ class MemoryStore:
     def _forget_turns(self, queue: str, rank: int) -> None:
         """Where no group waits any more, plain jobs need no turns."""
         turns = self._turns.get((queue, rank))
+        if turns and rank not in RANKS[0]:
+            turns.remove_empty()  # they are not dealt, which would do that
         if turns and turns.only_plain:
             del self._turns[queue, rank]
 

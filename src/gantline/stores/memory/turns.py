@@ -119,6 +119,10 @@ class Turns:
 
         return self._tenants.deal(draw_tenant)
 
+    def remove_empty(self) -> None:
+        for group, heaps in list(self):
+            self._remove_if_empty(group, heaps)
+
     def _remove_if_empty(self, group: Group, heaps: Heaps) -> None:
         if group == PLAIN or any(heaps.values()):
             return

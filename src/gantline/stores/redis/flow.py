@@ -10,7 +10,6 @@ from gantline.contract.flow import (
     GroupPage,
     GroupState,
     group_number,
-    no_such_position,
     read_position,
 )
 from gantline.contract.job import DEFAULT_TENANT
@@ -21,27 +20,34 @@ from gantline.stores.redis.calls import Calls, check_moved_on, each_of, in_batch
 from gantline.stores.redis.rows import encode_tenant, read_instant, unpack_job
 
 _MOST_AT_ONCE: Final = 200
-_LONGEST_POSITION: Final = 15
 
 
 async def groups(
     calls: Calls, lane: str, *, tenant_id: str | None, limit: int, after: str, now: bytes
 ) -> GroupPage:
-    """Read a page. A position is how many groups are before it."""
-    first, most = _read_position(after), min(limit, _MOST_AT_ONCE)
+    """Read a page. A position is the number of the last group; of all tenants, after its own."""
+    begin, most = _read_position(after, tenant_id), min(limit, _MOST_AT_ONCE)
     if not most:
         return GroupPage((), after)
-    reply = await calls.run(scripts.LIST_GROUPS, now, lane, encode_tenant(tenant_id), first, most)
-    end, *found = reply
-    check_moved_on(end < 0 or end > first or bool(found))
-    items = tuple(_read_group(*one) for one in found)
-    return GroupPage(tuple(filter(None, items)), "" if end < 0 else str(end))
+    reply = await calls.run(scripts.LIST_GROUPS, now, lane, encode_tenant(tenant_id), begin, most)
+    has_more, *found = reply
+    check_moved_on(has_more == 0 or (has_more == 1 and bool(found)))
+    items = tuple(_read_group(*one) for _, *one in found)
+    more = _position(found[-1][0], tenant_id) if has_more else ""
+    return GroupPage(tuple(filter(None, items)), more)
 
 
-def _read_position(after: str) -> int:
-    if len(after) > _LONGEST_POSITION:
-        raise no_such_position()
-    return read_position(after or "0", 1)[0]
+def _read_position(after: str, tenant_id: str | None) -> str:
+    if not after:
+        return ""
+    *tenant, group = read_position(after, 2 if tenant_id is None else 1)
+    return f"{tenant[0] if tenant else ''}:{group:016x}"
+
+
+def _position(turn: bytes, tenant_id: str | None) -> str:
+    tenant, _, group = turn.partition(b":")
+    number = str(int(group, 16))
+    return number if tenant_id is not None else f"{int(tenant)}:{number}"
 
 
 def _read_group(

@@ -119,7 +119,7 @@ class _Search:
             merge=lambda floors: Merge(self._connection, floors, self._limits, self._now),
             read=self._read,
         )
-        rotation.bring_due(limit, self._now)
+        rotation.bring_due(self._now)
         rows = rotation.take(limit)
         take(self._connection, rows)
         served = rotation.groups_served

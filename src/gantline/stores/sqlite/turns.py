@@ -480,12 +480,16 @@ class Rotation:
                 return
             yield row
 
-    def bring_due(self, limit: int, now: int) -> None:
-        """Put turns into line that have become due, or whose limit is higher now."""
+    def bring_due(self, now: int) -> None:
+        """Put turns into line that have become due, or whose limit is higher now.
+
+        Many more than a claim has slots: some of them may be full at the higher limit, too.
+        """
         for lane, kind in self._lanes:
             values = (lane, self._rank, now, _MOST_DUE_AT_ONCE)
             rows = self._connection.execute(_BECOME_DUE, values).fetchall()
-            values = (lane, self._rank, _limit_of(kind, self._limits), limit)
+            limit = _limit_of(kind, self._limits)
+            values = (lane, self._rank, limit, _MOST_DUE_AT_ONCE)
             rows += self._connection.execute(_HAVE_ROOM, values).fetchall()
             if rows:
                 _reenter(self._connection, rows)

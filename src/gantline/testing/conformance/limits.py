@@ -590,3 +590,18 @@ async def all_that_ends_leaves_nothing_behind(bench: Bench) -> None:
             page = await bench.store.groups("default", kind, tenant_id=None, limit=10)
             assert (page.items, page.next) == ((), "")
         assert (await bench.recount())["Completed"] == 12 * (round_number + 1)
+
+
+@rule
+async def after_a_limit_is_raised_a_claim_starts_all_that_it_then_allows(bench: Bench) -> None:
+    """Of the groups that were full, most still are."""
+    for index in range(60):
+        await bench.submit(group=f"group-{index}")
+        if index < 45:
+            await bench.submit(group=f"group-{index}")
+    assert len(await taken(bench, flow=TWO)) == 45 + 60
+    for index in range(60):
+        await bench.submit(group=f"group-{index}")
+    assert await bench.claim(flow=ONE) == []
+    assert len(await bench.claim(limit=15, flow=TWO)) == 15
+    assert await bench.claim(limit=15, flow=TWO) == []

@@ -71,19 +71,22 @@ end
 
 local members, started_as_events = {}, {}
 
--- `may_start`: which of them may start; nil: all.
+-- `may_start`: which of them may start, and whether no more of its lane may; nil: all.
 local function take_in_order(lanes, left, may_start)
     local lane = first_of(lanes)
     while left > 0 and lane do
         local member = lane.found[lane.at]
         lane.at = lane.at + 2
-        local may = not may_start or may_start(lane.lane, member)
+        local may, is_closed = true, false
+        if may_start then
+            may, is_closed = may_start(lane.lane, member)
+        end
         if may then
             lane.taken[#lane.taken + 1] = member
             members[#members + 1] = member
             left = left - 1
         end
-        if #lane.taken == lane.most then
+        if is_closed or #lane.taken == lane.most then
             lane.found, lane.may_have_more = {}, false
         end
         lane = may ~= nil and left > 0 and first_of(lanes)
@@ -216,11 +219,14 @@ while at <= #ARGV do
         if ARGV[at + 4] ~= '' or suspects == '' and call('EXISTS', IN_TURNS) == 1 then
             turns = turns or turning(now, members)
         end
-        local by_turns = turns and turns.begin(lanes, limit, most, flows) and turns or nil
+        local by_turns = turns and turns.begin(lanes, most, flows) and turns or nil
         if suspects == '' then
             take(lanes, 0, limit, most, by_turns)
         else
             take_suspects(lanes, limit, suspects, most, by_turns)
+        end
+        if by_turns then
+            by_turns.finish_request()
         end
         for index = before + 1, #members do
             started_as_events[index] = logged

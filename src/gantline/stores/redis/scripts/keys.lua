@@ -10,14 +10,16 @@
 --   ready:<lane>:<rank>       zset    Queued: run_at -> member; in the order of claims (see places.lua)
 --   ready:<lane>:<rank>:<group>  zset  likewise of one group, but for suspects (see groups.lua)
 --   grouped:<lane>:<rank>     zset    all of these sets together
---   groups:<lane>             zset    groups of which anything is Queued or Running: jobs Queued -> "<tenant>:<group>"
+--   groups:<lane>             zset    by name: "<tenant>:<group>" of which anything is Queued or Running
+--   waiting:<lane>            hash    the same: "<tenant>:<group>" -> jobs Queued
 --   in-groups                 hash    "<lane>:<s>" -> jobs of the default tenant that have a group, Q and R
 --   permits:<lane>:<group>    set     Running: job ids
 --   later:<lane>:<rank>       zset    first run_at -> "<tenant>:<group>", of which claims have not seen yet that it is due
 --   turns:<lane>:<rank>       zset    when its turn was -> tenant, of which a group has a turn (see turning.lua)
 --   turns:<lane>:<rank>:<tenant>  zset  when its turn was -> group
 --   full:<lane>               zset    when its turn was -> "<rank>:<tenant>:<group>", of groups that are at their limit
---   full-at                   hash    lane -> the lowest limit at which a group was found full
+--   full-at:<lane>            zset    the same: limit at which it was found full -> "<rank>:<tenant>:<group>"
+--   full-in                   set     lanes of which any group is full
 --   in-turns                  set     "<lane>:<rank>" in which any group has, or may get, a turn
 --   turn                      hash    "#" the last number of a turn, "<lane>:<rank>[:<tenant>]" 1: it was that of a new one
 --   gates                     hash    name -> when the next start is due, until when it is closed (see gating.lua)

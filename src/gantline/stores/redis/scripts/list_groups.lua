@@ -1,9 +1,10 @@
--- list_groups(now, lane, "t<tenant>" or '', first, limit): groups of a lane of which anything is Queued or Running,
--- jobs without a group before all, then those with the most that is Queued
--- Returns where to go on (-1: that was all), then per group: Queued, Running, since when the oldest is due (-1: none),
--- and of one of its jobs the id and the envelope, '' for those without a group
-local now, lane, first, limit = clock(ARGV[1]), call('HGET', NAMES, ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local result, MOST_LOOKS, MOST_SUSPECTS = {-1}, 1000, 1000
+-- list_groups(now, lane, "t<tenant>" or '', after: '', or "<tenant>:<group>", the tenant '' where it is given, limit):
+-- groups of a lane of which anything is Queued or Running, jobs without a group before all, then by name
+-- Of a tenant, only its own are read: so neither a page nor a position says anything about others.
+-- Returns whether there are more (1), then per group: "<tenant>:<group>", Queued, Running, since when the oldest is due
+-- (-1: none), and of one of its jobs the id and the envelope, '' for those without a group
+local now, lane, after, limit = clock(ARGV[1]), call('HGET', NAMES, ARGV[2]), ARGV[4], tonumber(ARGV[5])
+local result, MOST_SUSPECTS = {0}, 1000
 local asked = ARGV[3] ~= '' and (call('HGET', NAMES, ARGV[3]) or '-')
 local default = call('HGET', NAMES, 'tdefault')
 if not lane then
@@ -27,7 +28,7 @@ local function find_suspect(ending)
     return id, oldest
 end
 
-local function add(queued, running, ending, hex)
+local function add(turn, queued, running, ending, hex)
     local id, oldest, ready = nil, nil, 0
     for rank = 0, 3 do
         local key = ready_key(lane, rank) .. (hex and ':' .. hex or '')
@@ -43,7 +44,7 @@ local function add(queued, running, ending, hex)
         id, oldest = id or suspect, due and min(oldest or LAST, due) or oldest
     end
     id = id or (hex and call('SRANDMEMBER', permits_key(lane, hex)))
-    result[#result + 1] = {queued, running, oldest and oldest <= now and oldest or -1, hex and (id or '-') or '',
+    result[#result + 1] = {turn, queued, running, oldest and oldest <= now and oldest or -1, hex and (id or '-') or '',
                            hex and id and call('HGET', JOBS, id) or ''}
 end
 
@@ -55,28 +56,24 @@ local function add_plain()
             - (call('HGET', P .. 'in-groups', field) or 0)
     end
     if jobs.Q > 0 or jobs.R > 0 then
-        add(jobs.Q, jobs.R, pack('>I4I4', lane, default))
+        add(default .. ':' .. PLAIN_HEX, jobs.Q, jobs.R, pack('>I4I4', lane, default))
     end
 end
 
-if first == 0 then
-    if default and (not asked or asked == default) then
-        add_plain()
-    end
-    first = 1 -- the position of the first with a group
+if after == '' and default and (not asked or asked == default) then
+    add_plain()
 end
-local found = call('ZRANGE', P .. 'groups:' .. lane, first - 1, first + MOST_LOOKS - 2, 'REV', 'WITHSCORES')
-for index = 1, #found, 2 do
+local from, to = after == '' and '-' or '(' .. after, '+'
+if asked then
+    from, to = after == '' and '[' .. asked .. ':' or '(' .. asked .. after, '(' .. asked .. ';'
+end
+for _, turn in ipairs(call('ZRANGE', P .. 'groups:' .. lane, from, to, 'BYLEX', 'LIMIT', 0, limit + 1)) do
     if #result > limit then
-        result[1] = first
+        result[1] = 1
         return result
     end
-    local tenant, hex = found[index]:match('^(%d+):(%x+)$')
-    if not asked or asked == tenant then
-        local ending = pack('>I4I4I4I4', lane, tenant, tonumber(hex:sub(1, 8), 16), tonumber(hex:sub(9), 16))
-        add(tonumber(found[index + 1]), call('SCARD', permits_key(lane, hex)), ending, hex)
-    end
-    first = first + 1
+    local tenant, hex = turn:match('^(%d+):(%x+)$')
+    local ending = pack('>I4I4I4I4', lane, tenant, tonumber(hex:sub(1, 8), 16), tonumber(hex:sub(9), 16))
+    add(turn, tonumber(call('HGET', P .. 'waiting:' .. lane, turn) or 0), call('SCARD', permits_key(lane, hex)), ending, hex)
 end
-result[1] = #found == 2 * MOST_LOOKS and first or -1
 return result

@@ -7,4 +7,4 @@ if ARGV[3] == '' then
     local field = lane .. ':Q'
     return (call('HGET', P .. 'counts:' .. tenant, field) or 0) - (call('HGET', P .. 'in-groups', field) or 0)
 end
-return tonumber(call('ZSCORE', P .. 'groups:' .. lane, tenant .. ':' .. ARGV[3]) or 0)
+return tonumber(call('HGET', P .. 'waiting:' .. lane, tenant .. ':' .. ARGV[3]) or 0)

@@ -30,6 +30,7 @@ local function remove_ready(id, place, rank)
         write('ZREM', place.changes and group_key(place, rank) or ready_key(place.lane, rank), id .. place.member_end)
         if place.changes then
             write('ZREM', grouped_key(place.lane, rank), id .. place.member_end)
+            place.left_ranks[rank] = true
         end
         return
     end

@@ -9,10 +9,10 @@ local MOST_LOOKS = 1000
 
 -- `members`: what the script takes.
 local function turning(now, members)
-    local NEW, PLAIN_HEX = -2 ^ 52, string.rep('0', 16)
+    local NEW = -2 ^ 52
     local number = tonumber(call('HGET', TURN, '#') or 0)
     local first_number, default = number, call('HGET', NAMES, 'tdefault') or '0'
-    local gates, rotations, looks = {}, {}, 0
+    local gates, rotations, looks, returned = {}, {}, 0, 0
     -- Of the request: how many are asked for still, of its first ranks; how many were taken before; its lanes.
     local left, taken_before, lanes, in_turns = 0, 0, {}, {}
 
@@ -150,22 +150,29 @@ local function turning(now, members)
 
     -- A group that is at its limit waits apart, until a run of it ends or a claim comes with a higher limit.
     local function set_aside(lane, rank, turn, score)
-        call('ZADD', P .. 'full:' .. lane.number, score, rank .. ':' .. turn)
-        local lowest = tonumber(call('HGET', FULL_AT, lane.number) or lane.flow.running)
-        call('HSET', FULL_AT, lane.number, min(lowest, lane.flow.running))
+        local name = rank .. ':' .. turn
+        call('ZADD', P .. 'full:' .. lane.number, score, name)
+        call('ZADD', P .. 'full-at:' .. lane.number, lane.flow.running, name)
+        call('SADD', FULL_IN, lane.number)
         lane.is_any_full = true
     end
 
-    local function return_turns(lane, limit)
-        local lowest = call('HGET', FULL_AT, lane.number)
-        lane.is_any_full = lowest
-        if lowest and not (lane.flow and lane.flow.running and lane.flow.running <= tonumber(lowest)) then
-            local found = call('ZRANGE', P .. 'full:' .. lane.number, 0, math.max(100, limit) - 1, 'WITHSCORES')
-            for index = 1, #found, 2 do
-                local rank, turn = found[index]:match('^(%d):(.*)$')
-                return_turn(lane.number, rank, turn, found[index + 1])
+    -- Give turns back to groups that were full at a lower limit than that of this claim; true if there may be more.
+    local function return_turns(lane)
+        local full_at, limit = P .. 'full-at:' .. lane.number, lane.flow and lane.flow.running
+        local lowest = call('ZRANGE', full_at, 0, 0, 'WITHSCORES')[2]
+        lane.is_any_full, lane.is_returned = lowest, true
+        if lowest and not (limit and limit <= tonumber(lowest)) then
+            local below, most = limit and '(' .. decimal(limit) or '+inf', math.max(100, left)
+            local found = call('ZRANGEBYSCORE', full_at, '-inf', below, 'LIMIT', 0, most)
+            for _, name in ipairs(found) do
+                local rank, turn = name:match('^(%d):(.*)$')
+                return_turn(lane.number, rank, turn, call('ZSCORE', P .. 'full:' .. lane.number, name) or 0)
             end
+            returned = returned + #found
+            lane.is_returned = #found < most or returned >= MOST_LOOKS
         end
+        return not lane.is_returned
     end
 
     -- Look at a few that are full again. So none waits for ever, whatever was removed by hand.
@@ -356,8 +363,11 @@ local function turning(now, members)
             elseif not due or due > now then
                 call('ZREM', key, group.name)
                 tenant.has_fewer = true
+                local later_key = P .. 'later:' .. lane.number .. ':' .. rank
                 if due and not is_plain then
-                    call('ZADD', P .. 'later:' .. lane.number .. ':' .. rank, 'LT', due, turn)
+                    call('ZADD', later_key, 'LT', due, turn)
+                elseif not is_plain then
+                    write('ZREM', later_key, turn) -- as where what was added since is taken, too
                 end
             elseif cursor.room and cursor.room.left <= 0 and not is_plain then
                 call('ZREM', key, group.name)
@@ -385,27 +395,13 @@ local function turning(now, members)
         end
     end
 
-    local function is_only_plain_left(lane, rank)
-        local turns, of_default = turns_key(lane, rank), turns_key(lane, rank, default)
-        local tenants = call('ZCARD', turns)
-        return tenants == 0 or tenants == 1 and call('ZSCORE', turns, default) and call('ZCARD', of_default) == 1
-            and call('ZSCORE', of_default, PLAIN_HEX)
-    end
-
-    -- Where no group waits any more, plain jobs need no turns.
-    local function finish_lane(lane, rank)
-        local name = lane.number .. ':' .. rank
-        if in_turns[name] and is_only_plain_left(lane, rank)
-            and call('EXISTS', P .. 'later:' .. name, P .. 'full:' .. lane.number) == 0 then
-            call('DEL', turns_key(lane, rank), turns_key(lane, rank, default))
-            call('SREM', IN_TURNS, name)
-        end
-    end
-
     local function take_page(rank)
         local sources, has_more = {}, false
         for _, lane in ipairs(lanes) do
             if is_open(lane) then
+                if not lane.is_returned then
+                    has_more = return_turns(lane) or has_more
+                end
                 if in_turns[lane.number .. ':' .. rank] then
                     has_more = begin_turns(lane, rank) or has_more
                 end
@@ -453,7 +449,7 @@ local function turning(now, members)
     local by_turns = {}
 
     -- Begin a request; false where it needs no turns: it names no limits, and only plain jobs wait.
-    function by_turns.begin(numbers, limit, most, flows)
+    function by_turns.begin(numbers, most, flows)
         lanes, in_turns, taken_before = {}, {}, #members
         local is_needed = next(flows) ~= nil
         for index, lane in ipairs(numbers) do
@@ -476,7 +472,6 @@ local function turning(now, members)
                     table.insert(lane.rooms, room_at(flow.gate))
                 end
             end
-            return_turns(lane, limit)
         end
         return is_needed
     end
@@ -487,17 +482,16 @@ local function turning(now, members)
         repeat
             local has_more = take_page(rank)
         until left <= 0 or not has_more or looks >= MOST_LOOKS
-        for _, lane in ipairs(lanes) do
-            finish_lane(lane, rank)
-            if left > 0 and rank == 3 then
-                check_full(lane)
-            end
+        for _, lane in ipairs(left > 0 and rank == 3 and lanes or {}) do
+            check_full(lane)
         end
         return left
     end
 
-    -- Whether one more of a lane may start, of suspects; nil where too many were looked at.
+    -- Whether one more of a lane may start, of suspects, and whether none else of it may; nil where too many were
+    -- looked at.
     function by_turns.may_start(lane_number, member)
+        local is_closed = false
         for _, lane in ipairs(lanes) do
             if lane.number == lane_number then
                 local room = room_of(lane, place_at(member:sub(17)).hex or PLAIN_HEX)
@@ -505,13 +499,24 @@ local function turning(now, members)
                     use(lane, room)
                     return true
                 end
+                is_closed = not is_open(lane)
             end
         end
         looks = looks + 1
         if looks < MOST_LOOKS then
-            return false
+            return false, is_closed
         end
         return nil
+    end
+
+    function by_turns.finish_request()
+        for _, lane in ipairs(lanes) do
+            for rank = 0, 3 do
+                if in_turns[lane.number .. ':' .. rank] then
+                    forget_turns(lane.number, rank, default)
+                end
+            end
+        end
     end
 
     function by_turns.finish()
