@@ -25,7 +25,7 @@ _MOST_AT_ONCE: Final = 200
 async def groups(
     calls: Calls, lane: str, *, tenant_id: str | None, limit: int, after: str, now: bytes
 ) -> GroupPage:
-    """Read a page. A position is the number of the last group; of all tenants, after its own."""
+    """Read a page. A position is the last group: its number, after its tenant's if all are read."""
     begin, most = _read_position(after, tenant_id), min(limit, _MOST_AT_ONCE)
     if not most:
         return GroupPage((), after)
