@@ -697,7 +697,7 @@ BEGIN
                 WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
                   AND turn.tenant > next.tenant
                 ORDER BY turn.tenant LIMIT 1) AS following
-            WHERE next.number < greatest(32, p_new)
+            WHERE next.number < greatest(16, p_new)
         ), of_tenant AS (
             SELECT one.lane, one.rank, one.tenant, read.grp, read.at
             FROM (
