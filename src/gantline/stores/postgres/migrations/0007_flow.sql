@@ -689,14 +689,14 @@ BEGIN
                 SELECT turn.tenant FROM gantline.turn
                 WHERE turn.lane = many.lane AND turn.rank = many.rank AND turn.is_new
                   AND turn.tenant > begin.after
-                ORDER BY turn.tenant LIMIT 1) AS found
+                ORDER BY turn.tenant, turn.at LIMIT 1) AS found  -- the order of no other index
             UNION ALL
             SELECT next.lane, next.rank, following.tenant, next.number + 1
             FROM next CROSS JOIN LATERAL (
                 SELECT turn.tenant FROM gantline.turn
                 WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
                   AND turn.tenant > next.tenant
-                ORDER BY turn.tenant LIMIT 1) AS following
+                ORDER BY turn.tenant, turn.at LIMIT 1) AS following
             WHERE next.number < greatest(16, p_new)
         ), of_tenant AS (
             SELECT one.lane, one.rank, one.tenant, read.grp, read.at
