@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.wide, pytest.mark.timeout(300)]
 LEASE = timedelta(minutes=5)
 MANY = 100_000
 # For 20 slots, in every table: new turns, pages of served ones, what is taken. What finds nothing
-# is repeated as a full search; each of the two looks four times, at 64 new groups and a page.
+# is repeated as a full search; each of the two looks four times, at 64 new groups, those of 40
+# further tenants, and a page.
 MOST_ROWS = 6_000
 _FILL = """
 INSERT INTO gantline.lane (queue, job_type) VALUES ('default', 'test');

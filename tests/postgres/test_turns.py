@@ -109,14 +109,18 @@ async def test_no_limit_is_exceeded_and_no_job_is_without_a_turn_whoever_meets(
             assert most <= 2
             assert in_all <= 7
 
-    watcher = asyncio.create_task(watch(stores[0]))
+    async def prune(store: PostgresStore) -> None:
+        while not is_over.is_set():
+            await store.prune([], limit=10)
+
+    watchers = asyncio.gather(watch(stores[0]), prune(stores[1]))
     async with asyncio.timeout(120):
         await asyncio.gather(
             *(insert(store, Random(index)) for index, store in enumerate(stores[:2])),
             *(work(store, Random(index)) for index, store in enumerate(stores)),
         )
     is_over.set()
-    await watcher
+    await watchers
     assert left == 0
     for _ in range(3):
         assert await claim(stores[0], 100, "a", "b") == []

@@ -181,7 +181,7 @@ class GroupClaims:
                 break
             opened = []
             if not shut.issuperset(answer.shut):
-                # Without them: else what they have due would stand before all others, claim by claim.
+                # Else what is due of these would stand before all others, in every claim.
                 shut |= set(answer.shut)
                 one = one._replace(lanes=_without(one.lanes, shut, SHUT))
                 if are_many:
@@ -284,7 +284,7 @@ class _Calls:
         every = [Left(*numbers[start : start + _WIDTH]) for start in range(3, len(numbers), _WIDTH)]
         left = [one for one in every if one.state < SHUT]
         shut = [one for one in every if one.state >= SHUT]
-        return _Answer(rows, False, numbers[0] or 0, *numbers[1:3], left, shut)
+        return _Answer(rows, False, numbers[0] or 0, numbers[1], numbers[2], left, shut)
 
 
 def _without(lanes: Iterable[int], shut: Iterable[Left], *states: int) -> list[int]:

@@ -94,8 +94,12 @@ _FORGET_QUEUED = FORGET.format("ready", "job_id > %s AND job_id <= %s")
 _END_OF_PAGE = (
     "SELECT job_id FROM gantline.ready WHERE job_id > %s ORDER BY job_id OFFSET %s LIMIT 1"
 )
+_CHECK_TURNS = "SELECT * FROM gantline.check_turns(%s, %s, %s, %s, %s, %s)"
 # So many rows of the queue are checked whenever the pruner has caught up: 10 ms.
 _PAGE: Final = 5_000
+# And so many turns of groups.
+_TURNS: Final = 2_000
+_FIRST_TURN: Final = (0, 0, 0, 0)
 _ANY_ROW: Final = 2**63 - 1
 # How many events are checked for each removed job. So at most a quarter as many batches are empty
 # as are not: eight bytes an event.
@@ -137,6 +141,17 @@ class QueueCheck:
         self._after = upto if end else UUID(int=0)
 
 
+class TurnCheck:
+    """Checks the turns of groups page by page, and removes those of which nothing is Queued."""
+
+    def __init__(self) -> None:
+        self._after = _FIRST_TURN
+
+    async def next_page(self, sql: Sql, now: int | None) -> None:
+        row = await sql.row(_CHECK_TURNS, now, _TURNS, *self._after)
+        self._after = row or _FIRST_TURN
+
+
 class EmptyBatches:
     """Removes the batches of events whose rows were all removed.
 
@@ -160,6 +175,7 @@ async def prune(
     rules: Sequence[PruneRule],
     *,
     queue_check: QueueCheck,
+    turn_check: TurnCheck,
     empty_batches: EmptyBatches,
     limit: int,
     keep_events_after: int | None,
@@ -178,6 +194,7 @@ async def prune(
         await empty_batches.remove(sql, events=_EVENTS_PER_JOB * removed)
     if removed < limit:
         await queue_check.next_page(sql)
+        await turn_check.next_page(sql, now)
     await fold(sql)
     keys, records = (await sql.named(_REMOVE_REST, {"now": now, "limit": limit}))[0]
     return Pruned(removed, keys, records, await _measure_overdue(sql, rules), busy)

@@ -87,6 +87,7 @@ class _Opened:
         self.empty_batches = prune.EmptyBatches()
         self.numbers = events.Numbers()
         self.queue_check = prune.QueueCheck()
+        self.turn_check = prune.TurnCheck()
 
 
 class PostgresStore:
@@ -277,13 +278,14 @@ class PostgresStore:
     async def prune(
         self, rules: Sequence[PruneRule], *, limit: int, keep_events_after: int | None = None
     ) -> Pruned:
-        queue_check = self._parts.queue_check
+        queue_check, turn_check = self._parts.queue_check, self._parts.turn_check
         empty_batches = self._parts.empty_batches
         return await self.calls.run(
             lambda sql: prune.prune(
                 sql,
                 rules,
                 queue_check=queue_check,
+                turn_check=turn_check,
                 empty_batches=empty_batches,
                 limit=at_most(limit),
                 keep_events_after=keep_events_after,

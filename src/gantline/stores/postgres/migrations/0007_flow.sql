@@ -451,8 +451,9 @@ $$;
 -- Makes the turns of groups agree with what is Queued. First it locks them, then, in the next statement, it looks at
 -- ready: whatever was committed with a turn that is locked here is seen there. So each turn that goes is replaced by
 -- one that covers the rest, or nothing is left. Turns that others have locked, or that come later, stay.
--- `p_known`: whether who calls goes on with this group by itself, so that it need not be found as new.
--- Under the settings of claim_groups, which calls it.
+-- `p_known`: whether who calls goes on with this group by itself, so that it need not be found as new; NULL: nobody
+-- asks for these groups, what is left of each stays as new as it was.
+-- Under the settings of those that call it.
 CREATE FUNCTION gantline.fold_turns(
     p_now bigint, p_lane bigint[], p_rank integer[], p_tenant bigint[], p_grp bigint[], p_floor bigint[],
     p_floor_id uuid[], p_known boolean[])
@@ -472,7 +473,7 @@ BEGIN
           AND turn.grp = g.grp
         LIMIT 10000 FOR UPDATE SKIP LOCKED) AS held;
     WITH held AS (
-        SELECT place, count(*) AS turns, bool_or(is_new) AS has_new
+        SELECT place, count(*) AS turns, bool_or(is_new) AS has_new, bool_and(is_new) AS all_new
         FROM unnest(v_place, v_new) AS one (place, is_new) GROUP BY place
     ), seen AS (
         SELECT held.*, least(after_floor.run_at, first.run_at) AS head
@@ -492,7 +493,8 @@ BEGIN
             ORDER BY ready.run_at, ready.job_id LIMIT 1) AS first ON true
     ), wrong AS (
         SELECT * FROM seen
-        WHERE head IS NULL OR head > p_now OR turns > 1 OR has_new OR NOT p_known[place]
+        WHERE head IS NULL OR turns > 1
+           OR p_known IS NOT NULL AND (head > p_now OR has_new OR NOT p_known[place])
     ), gone AS (
         DELETE FROM gantline.turn WHERE ctid = ANY (ARRAY(
             SELECT one.spot FROM unnest(v_spot, v_place) AS one (spot, place)
@@ -501,8 +503,44 @@ BEGIN
     -- A group that has only later jobs is new again when they are due.
     INSERT INTO gantline.turn (lane, rank, tenant, grp, at, is_new)
     SELECT p_lane[place], p_rank[place], p_tenant[place], p_grp[place], head,
-           head > p_now OR NOT p_known[place]
+           head > p_now OR CASE WHEN p_known IS NULL THEN all_new ELSE NOT p_known[place] END
     FROM wrong WHERE head IS NOT NULL;
+END
+$$;
+
+-- Removes turns that are due and more than one, or of groups of which nothing is Queued, among the next `p_limit` after
+-- this one: claims do so with those that they find, but not every lane is claimed from. Gives the last that it looked
+-- at, or no row at the end.
+CREATE FUNCTION gantline.check_turns(
+    p_now bigint, p_limit integer, p_lane bigint, p_rank integer, p_tenant bigint, p_grp bigint)
+RETURNS TABLE (lane bigint, rank integer, tenant bigint, grp bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := coalesce(p_now, gantline.instant());
+    v_lane bigint[]; v_rank integer[]; v_tenant bigint[]; v_grp bigint[]; v_at bigint[];
+BEGIN
+    SELECT array_agg(t.lane), array_agg(t.rank::integer), array_agg(t.tenant), array_agg(t.grp), array_agg(t.at)
+    INTO v_lane, v_rank, v_tenant, v_grp, v_at
+    FROM (
+        SELECT * FROM gantline.turn
+        WHERE (turn.lane, turn.rank, turn.tenant, turn.grp) > (p_lane, p_rank, p_tenant, p_grp)
+        ORDER BY turn.lane, turn.rank, turn.tenant, turn.grp LIMIT p_limit) AS t;
+    PERFORM gantline.fold_turns(
+        v_now, array_agg(one.lane), array_agg(one.rank), array_agg(one.tenant), array_agg(one.grp),
+        array_agg(0::bigint), array_agg('00000000-0000-0000-0000-000000000000'::uuid), NULL)
+    FROM (
+        SELECT f.lane, f.rank, f.tenant, f.grp
+        FROM unnest(v_lane, v_rank, v_tenant, v_grp, v_at) AS f (lane, rank, tenant, grp, at)
+        GROUP BY f.lane, f.rank, f.tenant, f.grp
+        HAVING min(f.at) <= v_now AND (count(*) > 1 OR NOT EXISTS (
+            SELECT FROM gantline.ready
+            WHERE ready.lane = f.lane AND ready.rank = f.rank AND ready.grp = f.grp))) AS one;
+    IF cardinality(v_lane) = p_limit THEN
+        RETURN QUERY SELECT v_lane[p_limit], v_rank[p_limit], v_tenant[p_limit], v_grp[p_limit];
+    END IF;
 END
 $$;
 
@@ -651,15 +689,15 @@ BEGIN
                 SELECT turn.tenant FROM gantline.turn
                 WHERE turn.lane = many.lane AND turn.rank = many.rank AND turn.is_new
                   AND turn.tenant > begin.after
-                ORDER BY turn.tenant LIMIT 1) AS found
+                ORDER BY turn.tenant, turn.at LIMIT 1) AS found  -- the order of no other index
             UNION ALL
             SELECT next.lane, next.rank, following.tenant, next.number + 1
             FROM next CROSS JOIN LATERAL (
                 SELECT turn.tenant FROM gantline.turn
                 WHERE turn.lane = next.lane AND turn.rank = next.rank AND turn.is_new
                   AND turn.tenant > next.tenant
-                ORDER BY turn.tenant LIMIT 1) AS following
-            WHERE next.number < greatest(32, p_new)
+                ORDER BY turn.tenant, turn.at LIMIT 1) AS following
+            WHERE next.number < greatest(16, p_new)
         ), of_tenant AS (
             SELECT one.lane, one.rank, one.tenant, read.grp, read.at
             FROM (
