@@ -253,7 +253,7 @@ IN_FLOW: Final = (
     *in_script(
         "LIST_GROUPS",
         ("turns",),
-        Slip("jobs without a group are no group", "        add_plain()\n", ""),
+        Slip("jobs without a group are no group", "    add_plain()\n", ""),
         Slip(
             "groups of all tenants are shown",
             "if asked then\n    from",

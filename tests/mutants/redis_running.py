@@ -133,8 +133,8 @@ IN_RUNNING: Final = (
         ),
         Slip(
             "the limit of a type is one too high",
-            "if #lane.taken == lane.most then",
-            "if #lane.taken > (lane.most or left) then",
+            "if is_closed or #lane.taken == lane.most then",
+            "if is_closed or #lane.taken > (lane.most or left) then",
         ),
         Slip(
             "the limit of a type holds for each priority",
