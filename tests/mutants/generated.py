@@ -63,7 +63,7 @@ _TARGETS: Final[dict[Part, tuple[str, ...]]] = {
 }
 
 UNTRIED: Final = (
-    *(f"stores.sqlite.{name}" for name in ("due.", "ready.", "turns.", "limits.", "claim._take")),
+    *(f"stores.sqlite.{name}" for name in ("ready.", "turns.", "limits.", "claim._take")),
     "stores.sqlite.apply._Change.add",
     "stores.sqlite.apply._Change._add_with_attachments",
 )
