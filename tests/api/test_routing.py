@@ -40,7 +40,7 @@ FOREIGN: list[dict[str, Any]] = [
     {"priority": 0},
 ]
 RESERVED = ["webhooks", "gantline.outbox", "gantline.anything"]
-EVERYBODY = sorted(set(PRINCIPALS) - {"mailer", "mail-viewer", "canceller"})
+EVERYBODY = sorted(set(PRINCIPALS) - {"mailer", "mail-viewer", "canceller", "system-caller"})
 """Who may submit this type."""
 
 

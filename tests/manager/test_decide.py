@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gantline.contract.errors import Code, IllegalTransition
+from gantline.contract.flow import LONGEST_CLOSED
 from gantline.contract.job import MAX_DELAY, Job
 from gantline.contract.outcome import (
     LEASE_EXPIRED,
@@ -358,10 +359,12 @@ def test_a_strategy_is_given_the_job_and_its_error() -> None:
 
 
 @pytest.mark.parametrize("gate", ["api", ""])
-def test_a_throttled_run_closes_its_gate_for_as_long_as_it_waits(gate: str) -> None:
+def test_a_throttled_run_closes_its_gate_for_as_long_as_it_waits_and_a_day_at_most(
+    gate: str,
+) -> None:
     throttled = decided(Snoozed(90 * SECOND, gate))
     assert (throttled.delay, throttled.closes) == (90 * SECOND, gate)
-    assert decided(Snoozed(timedelta(days=9999), gate)).delay == MAX_DELAY
+    assert decided(Snoozed(timedelta(days=9999), gate)).delay == LONGEST_CLOSED
     assert decided(Snoozed(SECOND)).closes == ""
 
 
