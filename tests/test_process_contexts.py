@@ -5,10 +5,14 @@ import json
 import logging
 import os
 import signal
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +24,7 @@ from gantline.contract.domain_event import read_emitted
 from gantline.contract.status import Event
 from gantline.contract.submission import NewJob
 from gantline.worker import processes
+from gantline.worker.process_child import Parent
 from gantline.worker.processes import PROCESS_DIED
 from gantline.worker.worker import Worker
 from tests.process_jobs import (
@@ -357,6 +362,45 @@ async def test_no_message_is_broken(jobs: Gantline, job: Any) -> None:
     async with working(jobs):
         handle = await job.submit()
         assert await handle.result(timeout=50) in (0, "20")
+
+
+def test_a_signal_that_raises_at_any_moment_of_a_send_stops_no_later_one() -> None:
+    here, there = socket.socketpair()
+    parent = Parent(here)
+    Thread(target=parent.write, daemon=True).start()
+    message = processes.LogLine("log", logging.INFO, "x", 0.0)
+    moments = 0
+    with here, there:
+        while _sends_interrupted(parent, message, at=moments + 1):
+            moments += 1
+            later = Thread(target=parent.send, args=(message,), daemon=True)
+            later.start()
+            later.join(10)
+            assert not later.is_alive(), f"interrupted at step {moments}"
+    assert moments > 10
+
+
+def _sends_interrupted(parent: Parent, message: Any, *, at: int) -> bool:
+    """Raise before the n-th bytecode, as a signal's handler may; False: there are not so many."""
+    left = at
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        left -= 1
+        if not left:
+            raise TimeoutError
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        parent.send(message)
+    except TimeoutError:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 async def test_a_child_that_has_ended_while_it_was_idle_gets_no_job(jobs: Gantline) -> None:

@@ -75,7 +75,7 @@ class Parent(logging.Handler):
     def __init__(self, connection: socket.socket) -> None:
         super().__init__()
         self._connection, self._incoming = connection, connection.makefile("rb")
-        self._unsent: SimpleQueue[tuple[bytes, threading.Event]] = SimpleQueue()
+        self._unsent: SimpleQueue[tuple[bytes, threading.Lock]] = SimpleQueue()
         self.process = os.getpid()
         self.has_a_run = False
         self.requests: SimpleQueue[tuple[processes.Request, Future[None]] | None] = SimpleQueue()
@@ -111,20 +111,25 @@ class Parent(logging.Handler):
     # -- what goes --------------------------------------------------------------------------------
 
     def send(self, what: processes.FromChild) -> None:
-        """Waits while the parent does not read: it is busy with what was sent before."""
-        frame, is_sent = processes.framed(msgspec.json.encode(what)), threading.Event()
-        self._unsent.put((frame, is_sent))
-        is_sent.wait()
+        """Waits while the parent does not read: it is busy with what was sent before.
+
+        A lock is held until it is sent, not an Event: a signal that raises in Event.wait can leave
+        the Event's own lock held, and then `write` would wait for it for ever.
+        """
+        frame, unsent = processes.framed(msgspec.json.encode(what)), threading.Lock()
+        unsent.acquire()
+        self._unsent.put((frame, unsent))
+        unsent.acquire()
 
     def write(self) -> None:
         """In a thread: a signal that raises in the handler's own must not break a message off."""
         while True:
-            frame, is_sent = self._unsent.get()
+            frame, unsent = self._unsent.get()
             try:
                 self._connection.sendall(frame)
             except OSError:  # the parent is gone
                 os._exit(1)
-            is_sent.set()
+            unsent.release()
 
     def emit(self, record: logging.LogRecord) -> None:
         if os.getpid() != self.process:  # a fork's lines would get between ours
