@@ -80,7 +80,8 @@ class Parent(logging.Handler):
         self.has_a_run = False
         self.requests: SimpleQueue[tuple[processes.Request, Future[None]] | None] = SimpleQueue()
         """Each with its own stop, so that no run sees that of another."""
-        self._replies: dict[int, Future[processes.Reply]] = {}
+        self._answer: dict[int, Callable[[processes.Reply], None]] = {}
+        """What takes the reply to each question."""
         self._numbers = count(1)
         self.audits = False
 
@@ -94,13 +95,13 @@ class Parent(logging.Handler):
                 message = self._incoming.read(_LENGTH.unpack(header)[0])
                 said = msgspec.json.decode(message, type=processes.FromParent)
                 if isinstance(said, processes.Request):
-                    self._replies.clear()  # of a run that is over
+                    self._answer.clear()  # of a run that is over
                     stop = Future()
                     self.requests.put((said, stop))
                 elif isinstance(said, processes.Reply):
-                    if reply := self._replies.pop(said.number, None):
+                    if answer := self._answer.pop(said.number, None):
                         with suppress(InvalidStateError):  # nobody waits for it any more
-                            reply.set_result(said)
+                            answer(said)
                 elif not stop.done():
                     stop.set_result(None)
         finally:
@@ -167,13 +168,17 @@ class Parent(logging.Handler):
         completed = handler.signature.completed(payload)
         body = handler.codec.encode(completed, limit=sys.maxsize).body  # the parent has the limit
         number = next(self._numbers)
-        asked = self._ask(processes.Prepare(number, job_type.name, msgspec.Raw(body), checked))
-        return msgspec.json.decode(_value_of(asked.result()), type=NewJob)
+        # Not a Future: a signal that raises in its `result` can leave its lock held for ever.
+        reply: SimpleQueue[processes.Reply] = SimpleQueue()
+        question = processes.Prepare(number, job_type.name, msgspec.Raw(body), checked)
+        self._ask(question, reply.put)
+        return msgspec.json.decode(_value_of(reply.get()), type=NewJob)
 
     async def is_held(self, key: DedupeKey) -> bool:
         question = processes.IsHeld(next(self._numbers), key)
-        reply = await asyncio.wrap_future(self._ask(question))
-        return msgspec.json.decode(_value_of(reply), type=bool)
+        reply: Future[processes.Reply] = Future()
+        self._ask(question, reply.set_result)
+        return msgspec.json.decode(_value_of(await asyncio.wrap_future(reply)), type=bool)
 
     def transaction(self) -> Any:
         why = "ctx.transaction() needs a handler on the loop: no process can use its connection."
@@ -181,14 +186,13 @@ class Parent(logging.Handler):
 
     decide: Any = None  # only for transactions
 
-    def _ask(self, question: processes.Question) -> Future[processes.Reply]:
+    def _ask(self, question: processes.Question, answer: Callable[[processes.Reply], None]) -> None:
         self._refuse_in_a_fork()
-        self._replies[question.number] = reply = Future[processes.Reply]()
+        self._answer[question.number] = answer
         try:
             self.send(question)
         except UnicodeEncodeError as error:
             raise InvalidInput(f"It cannot be stored: {error}.") from None
-        return reply
 
     def _refuse_in_a_fork(self) -> None:
         if os.getpid() != self.process:
