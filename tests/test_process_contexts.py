@@ -7,9 +7,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -21,6 +22,7 @@ import pytest
 
 from gantline import AuditSettings, Gantline, JobFailed, JobPoisoned, JobStatus, WorkerSettings
 from gantline.contract.domain_event import read_emitted
+from gantline.contract.errors import GantlineError
 from gantline.contract.status import Event
 from gantline.contract.submission import NewJob
 from gantline.worker import processes
@@ -28,6 +30,7 @@ from gantline.worker.process_child import Parent
 from gantline.worker.processes import PROCESS_DIED
 from gantline.worker.worker import Worker
 from tests.process_jobs import (
+    Mail,
     Order,
     Pipes,
     Task,
@@ -364,28 +367,51 @@ async def test_no_message_is_broken(jobs: Gantline, job: Any) -> None:
         assert await handle.result(timeout=50) in (0, "20")
 
 
-def test_a_signal_that_raises_at_any_moment_of_a_send_stops_no_later_one() -> None:
+@pytest.mark.parametrize("what", ["message", "question"])
+def test_a_signal_that_raises_at_any_moment_stops_no_later_message(what: str) -> None:
     here, there = socket.socketpair()
     parent = Parent(here)
-    Thread(target=parent.write, daemon=True).start()
-    message = processes.LogLine("log", logging.INFO, "x", 0.0)
+
+    def call() -> None:
+        if what == "message":
+            parent.send(processes.LogLine("log", logging.INFO, "x", 0.0))
+        else:
+            with suppress(GantlineError):  # that is how it is answered
+                parent.prepare(mail, Mail("a"), {})
+
+    for work in (parent.write, parent.listen, partial(_refuse_all, there)):
+        Thread(target=work, daemon=True).start()
     moments = 0
-    with here, there:
-        while _sends_interrupted(parent, message, at=moments + 1):
-            moments += 1
-            later = Thread(target=parent.send, args=(message,), daemon=True)
-            later.start()
-            later.join(10)
-            assert not later.is_alive(), f"interrupted at step {moments}"
+    while _is_interrupted(call, at=moments + 1):
+        moments += 1
+        later = Thread(target=call, daemon=True)
+        later.start()
+        later.join(10)
+        assert not later.is_alive(), f"interrupted at step {moments}"
     assert moments > 10
 
 
-def _sends_interrupted(parent: Parent, message: Any, *, at: int) -> bool:
-    """Raise before the n-th bytecode, as a signal's handler may; False: there are not so many."""
+def _refuse_all(there: socket.socket) -> None:
+    """Answer all questions, as the parent does."""
+    incoming = there.makefile("rb")
+    while header := incoming.read(4):
+        said = json.loads(incoming.read(int.from_bytes(header)))
+        if "number" in said:
+            reply = processes.Reply(said["number"], problem="No.")
+            there.sendall(processes.framed(msgspec.json.encode(reply)))
+
+
+def _is_interrupted(call: Callable[[], None], *, at: int) -> bool:
+    """Raise before the n-th bytecode, as a signal's handler may; False: there are not so many.
+
+    Counted are those of the way to the parent and of what it waits with.
+    """
     left = at
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal left
+        if Path(frame.f_code.co_filename).name not in _INTERRUPTED:
+            return None
         frame.f_trace_opcodes = True
         left -= 1
         if not left:
@@ -395,12 +421,15 @@ def _sends_interrupted(parent: Parent, message: Any, *, at: int) -> bool:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        parent.send(message)
+        call()
     except TimeoutError:
         return True
     finally:
         sys.settrace(before)
     return False
+
+
+_INTERRUPTED = {"process_child.py", "threading.py", "_base.py"}
 
 
 async def test_a_child_that_has_ended_while_it_was_idle_gets_no_job(jobs: Gantline) -> None:
